@@ -1,0 +1,74 @@
+# BigFleet. Every target sets up what it needs in .venv; `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ONLY ?=
+TESTS ?= tests
+
+define say
+@printf '\033[1m==> %s\033[0m\n' "$(1)"
+endef
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call say,setting up $(VENV) (once; pins in constraints.txt))
+	@[ -n "$(PYTHON)" ] || { echo "make: no Python 3.11 or newer with its venv module was found; install one (Debian: python3 python3-venv) or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## roll up the example CapacityRequests and show what a shard would be told
+	$(call say,bigfleet demo)
+	@$(BIN)/bigfleet demo
+
+.PHONY: test
+test: $(STAMP) ## run the tests
+	$(call say,pytest $(TESTS))
+	@$(BIN)/python -m pytest -n 2 $(TESTS)
+
+.PHONY: lint
+lint: $(STAMP) ## check style, types, layers, protos
+	$(call say,ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	$(call say,mypy)
+	@$(BIN)/mypy
+	$(call say,import-linter)
+	@$(BIN)/lint-imports
+	$(call say,buf lint)
+	@cd api/proto && $(CURDIR)/$(BIN)/buf lint
+	$(call say,buf breaking against api/proto/contract.binpb)
+	@cd api/proto && $(CURDIR)/$(BIN)/buf breaking --against contract.binpb
+
+.PHONY: bench
+bench: $(STAMP) ## measure every budget (ONLY=model for one part)
+	$(call say,benchmarks $(ONLY))
+	@$(BIN)/python -m bench $(ONLY)
+
+.PHONY: generate
+generate: $(STAMP) ## write the wire stubs from api/proto
+	$(call say,generating src/bigfleet/wire/v1alpha1)
+	@$(BIN)/python hack/generate.py
+
+.PHONY: build
+build: $(STAMP) ## build wheel and sdist into dist/
+	$(call say,building dist/)
+	@$(BIN)/python -m build --quiet --no-isolation
+	@ls -1 dist
+
+.PHONY: clean
+clean: ## remove the virtual environment and everything built
+	$(call say,removing $(VENV) build dist and caches)
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,77 @@
+"""The layers are real: the linter passes on the tree and fails on a planted violation of each contract."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def lint(tree: Path) -> subprocess.CompletedProcess[str]:
+    # The planted tree must win over the installed package.
+    code = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports_command as lint; lint()"
+    command = [sys.executable, "-c", code, "--no-cache"]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=100, check=False)
+
+
+def broken_contracts(result: subprocess.CompletedProcess[str]) -> list[str]:
+    lines = result.stdout.splitlines()
+    return [line.removesuffix(" BROKEN") for line in lines if line.endswith(" BROKEN")]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / ".importlinter", tmp_path)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def plant(tree: Path, module: str, line: str) -> None:
+    path = tree / "src" / "bigfleet" / module
+    path.parent.mkdir(exist_ok=True)
+    init = path.parent / "__init__.py"
+    if not init.exists():
+        init.write_text("")
+    path.write_text((path.read_text() if path.exists() else "") + f"\n{line}\n")
+
+
+def test_the_tree_keeps_its_layers(tree: Path) -> None:
+    result = lint(tree)
+    assert result.returncode == 0, result.stdout
+    assert broken_contracts(result) == []
+
+
+DOWN_ONLY = "Imports go down only"
+ALONE = "A shard keeps deciding with the coordinator gone"
+PURE = "Model and engine are pure: no network, no Kubernetes, no event loop"
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("model/machine.py", "import bigfleet.wire.needs", DOWN_ONLY),
+        ("telemetry/__init__.py", "import bigfleet.cli", DOWN_ONLY),
+        ("operator/agent.py", "import bigfleet.shard", DOWN_ONLY),
+        ("model/machine.py", "import asyncio", PURE),
+        ("model/need.py", "import grpc", PURE),
+        ("model/need.py", "import kubernetes_asyncio", PURE),
+        ("engine/decide.py", "import asyncio", PURE),
+        ("engine/decide.py", "import grpc", PURE),
+        ("engine/decide.py", "import bigfleet.wire.needs", PURE),
+        ("shard/core.py", "import bigfleet.coordinator", ALONE),
+    ],
+)
+def test_a_planted_violation_fails_the_build(tree: Path, module: str, line: str, contract: str) -> None:
+    plant(tree, module, line)
+    result = lint(tree)
+    assert result.returncode == 1, result.stdout
+    assert contract in broken_contracts(result)
+
+
+def test_a_shard_that_reaches_the_coordinator_by_a_detour_fails_the_build(tree: Path) -> None:
+    plant(tree, "provider/detour.py", "import bigfleet.coordinator")
+    plant(tree, "shard/core.py", "import bigfleet.provider.detour")
+    assert ALONE in broken_contracts(lint(tree))
