@@ -1,0 +1,1 @@
+"""Stubs of the wire contract, written by `make generate` from `api/proto`; never edited by hand."""
