@@ -1,0 +1,99 @@
+"""Measuring and reporting: one table for people, one JSON file for whoever compares runs."""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One measured number beside what it should be."""
+
+    name: str
+    value: float
+    unit: str
+    budget: float | None = None
+    at_least: bool = False
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the budget is kept; None where there is none."""
+        if self.budget is None:
+            return None
+        return self.value >= self.budget if self.at_least else self.value <= self.budget
+
+
+class Report:
+    """Collects figures as they are measured and shows them at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.figures: list[Figure] = []
+
+    def progress(self, text: str) -> None:
+        """Say what is being measured now."""
+        self.console.print(f"[dim]… {text}[/dim]", highlight=False)
+
+    def add(self, name: str, value: float, unit: str, budget: float | None = None, *, at_least: bool = False) -> None:
+        """Record one figure; `budget` is its upper bound, or the lower one with `at_least`."""
+        self.figures.append(Figure(name, value, unit, budget, at_least))
+
+    def show(self) -> None:
+        """Print the table and the machine it was measured on."""
+        table = Table(title=None, caption=machine(), caption_justify="left")
+        for column, side in (("figure", "left"), ("value", "right"), ("unit", "left"), ("budget", "right")):
+            table.add_column(column, justify="right" if side == "right" else "left")
+        table.add_column("holds")
+        for figure in self.figures:
+            sign = "≥" if figure.at_least else "≤"
+            holds = {None: "", True: "[green]yes[/green]", False: "[bold red]NO[/bold red]"}[figure.holds]
+            budget = "" if figure.budget is None else f"{sign} {number(figure.budget)}"
+            table.add_row(figure.name, number(figure.value), figure.unit, budget, holds)
+        self.console.print(table)
+
+    def write(self, path: Path) -> None:
+        """Write the figures as a JSON list of {name, value, unit, budget, holds}."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [
+            {"name": f.name, "value": f.value, "unit": f.unit, "budget": f.budget, "holds": f.holds}
+            for f in self.figures
+        ]
+        path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def number(value: float) -> str:
+    """A figure with three significant digits, without exponents."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def machine() -> str:
+    """Cores, clock and Python of this machine, as one line."""
+    clock = "clock unknown"
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("cpu MHz"):
+            clock = f"{float(line.split(':')[1]) / 1000:.2f} GHz"
+            break
+    return f"{len(os.sched_getaffinity(0))} cores, {clock}, Python {platform.python_version()}"
+
+
+def seconds(work: Callable[[], object], *, rounds: int = 5) -> float:
+    """The median wall time of `work` over so many rounds."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
