@@ -1,0 +1,118 @@
+"""How metrics are declared and made: a class body is the table, an instance is that table on one registry."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Generic, NoReturn, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+T = TypeVar("T")
+
+
+class LabelValueError(ValueError):
+    """A value that the contract does not list for a metric's label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label and the values it may take; no values means any."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+class Family(Generic[M]):
+    """The series of one metric by label values, each looked up once and then kept.
+
+    The library's own `labels()` takes a lock and converts every value; this is one dict access on a hot path.
+    """
+
+    def __init__(self, metric: M, labels: tuple[Label, ...]) -> None:
+        self._metric: M = metric
+        self._labels = labels
+        self._series: dict[tuple[str, ...], M] = {}
+        # A counter that is absent until its first event hides that event from rate().
+        if isinstance(metric, Counter) and all(label.values for label in labels):
+            for values in product(*(label.values for label in labels)):
+                self.of(*values)
+
+    def of(self, *values: str) -> M:
+        """The series with these label values, in the order of the declaration."""
+        series = self._series.get(values)
+        return self._bind(values) if series is None else series
+
+    def forget(self, *values: str) -> None:
+        """Stop showing a series, as when a cluster has left for good."""
+        self._metric.remove(*values)
+        self._series.pop(values, None)
+
+    def _bind(self, values: tuple[str, ...]) -> M:
+        for label, value in zip(self._labels, values, strict=True):
+            if label.values and value not in label.values:
+                fitting = ", ".join(label.values)
+                raise LabelValueError(f"label {label.name} of {self._metric} is one of {fitting}; not {value!r}")
+        series: M = self._metric.labels(*values)
+        return self._series.setdefault(values, series)
+
+
+class Declared(Generic[T]):
+    """One row of a table: a metric's name, and how to make it on a registry."""
+
+    def __init__(self, name: str, make: Callable[[CollectorRegistry], T]) -> None:
+        self.name = name
+        self.make = make
+
+    def __get__(self, instance: object, owner: type) -> T:
+        # Instances hold what was made under the same name, and that is found before this.
+        raise AttributeError(f"{self.name} exists on instances of {owner.__name__} only")
+
+
+class MetricTable:
+    """Base of a program's metrics: makes every declared one on the given registry, and lets none be replaced."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        for attribute, declared in vars(type(self)).items():
+            if isinstance(declared, Declared):
+                self.__dict__[attribute] = declared.make(registry)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__}.{name} is read-only")
+
+
+def counter(name: str, text: str) -> Declared[Counter]:
+    """A total without labels."""
+    return Declared(name, lambda registry: Counter(name, text, registry=registry))
+
+
+def counters(name: str, text: str, *labels: Label) -> Declared[Family[Counter]]:
+    """Totals by label."""
+    return Declared(name, lambda registry: Family(Counter(name, text, _names(labels), registry=registry), labels))
+
+
+def gauge(name: str, text: str) -> Declared[Gauge]:
+    """A present value without labels."""
+    return Declared(name, lambda registry: Gauge(name, text, registry=registry))
+
+
+def gauges(name: str, text: str, *labels: Label) -> Declared[Family[Gauge]]:
+    """Present values by label."""
+    return Declared(name, lambda registry: Family(Gauge(name, text, _names(labels), registry=registry), labels))
+
+
+def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Declared[Histogram]:
+    """A distribution of seconds without labels."""
+    return Declared(name, lambda registry: Histogram(name, text, registry=registry, buckets=buckets))
+
+
+def histograms(name: str, text: str, buckets: tuple[float, ...], *labels: Label) -> Declared[Family[Histogram]]:
+    """Distributions of seconds by label."""
+    return Declared(
+        name,
+        lambda registry: Family(Histogram(name, text, _names(labels), registry=registry, buckets=buckets), labels),
+    )
+
+
+def _names(labels: tuple[Label, ...]) -> tuple[str, ...]:
+    return tuple(label.name for label in labels)

@@ -1,0 +1,53 @@
+"""Every gRPC channel and server option that BigFleet sets, and why it has that value."""
+
+Options = tuple[tuple[str, int], ...]
+
+MIB = 1 << 20
+
+# What an operator, a shard or the coordinator may send in one message. The largest legitimate one is a roll-up:
+# 64 unit sizes of each of 60 profiles and 20,000 gangs are some 24,000 rows of 300 to 1,000 bytes, under 24 MiB.
+MAX_MESSAGE_BYTES = 32 * MIB
+
+# What a provider may answer. A shard's full List is up to 500,000 machines in one message, 600 to 1,000 bytes each
+# with labels and metadata, so 300 to 500 MB; twice that is left for wordier labels. protobuf ends at 2 GiB.
+MAX_PROVIDER_MESSAGE_BYTES = 1024 * MIB
+
+# A dead peer is noticed within KEEPALIVE_TIME + KEEPALIVE_TIMEOUT, well inside the 60 s for which demand outlives its
+# session. The server tolerates pings three times as frequent, from operators other than ours.
+_KEEPALIVE_TIME_MS = 30_000
+_KEEPALIVE_TIMEOUT_MS = 10_000
+_TOLERATED_PING_INTERVAL_MS = _KEEPALIVE_TIME_MS // 3
+
+_KEEPALIVE: Options = (
+    ("grpc.keepalive_time_ms", _KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+    # The library's default stops pinging after two without data, which is just when they are needed.
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+SERVER_OPTIONS: Options = (
+    *_KEEPALIVE,
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _TOLERATED_PING_INTERVAL_MS),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # A peer needs one session or a handful of unary calls at a time; more on one connection is a fault or an attack.
+    ("grpc.max_concurrent_streams", 100),
+    # With it on, a second program on the same port would silently share its connections.
+    ("grpc.so_reuseport", 0),
+)
+
+CHANNEL_OPTIONS: Options = (
+    *_KEEPALIVE,
+    # A server of somebody else's may count pings on an idle connection as abuse and hang up.
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # The dialer checks the server itself before gRPC connects, and does not go through proxies.
+    ("grpc.enable_http_proxy", 0),
+)
+
+PROVIDER_CHANNEL_OPTIONS: Options = (
+    *(option for option in CHANNEL_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", MAX_PROVIDER_MESSAGE_BYTES),
+    # A retry below us would repeat a fencing token; each attempt carries a sequence number of its own.
+    ("grpc.enable_retries", 0),
+)

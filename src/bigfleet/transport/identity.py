@@ -1,0 +1,143 @@
+"""Who is at the other end of a connection: the one `bigfleet://` URI in its certificate, and what it may do.
+
+Over plaintext there is no identity; `None` stands for that, and every check lets it pass.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Self
+
+import grpc
+from cryptography import x509
+
+_SCHEME = "bigfleet://"
+# Letters, digits and `._-` need no escaping in a URI, so an id has exactly one spelling.
+_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+
+
+class IdentityError(ValueError):
+    """A URI or certificate that names no BigFleet identity; the text says what was found."""
+
+
+class NotPermittedError(Exception):
+    """The peer is known and may not do this; the text is the sentence it is told."""
+
+
+class Kind(StrEnum):
+    """The roles a certificate can give."""
+
+    CLUSTER = "cluster"
+    SHARD = "shard"
+    PROVIDER = "provider"
+    COORDINATOR = "coordinator"
+    ADMIN = "admin"
+    READONLY = "readonly"
+
+
+_KINDS = frozenset(str(kind) for kind in Kind)
+_WITH_ID = frozenset({Kind.CLUSTER, Kind.SHARD, Kind.PROVIDER})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A role and, for clusters, shards and providers, which one."""
+
+    kind: Kind
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in _WITH_ID:
+            if self.id is not None:
+                raise IdentityError(f"{_SCHEME}{self.kind} takes no id, found {shown(self.id)}")
+        elif self.id is None or _ID.fullmatch(self.id) is None:
+            raise IdentityError(
+                f"{_SCHEME}{self.kind}/<id> needs an id of 1 to 253 letters, digits, '.', '_' or '-' "
+                f"that starts and ends with a letter or digit, found {shown(self.id or '')}"
+            )
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.kind}" if self.id is None else f"{_SCHEME}{self.kind}/{self.id}"
+
+    @classmethod
+    def from_uri(cls, uri: str) -> Self:
+        """Parse the exact spelling; nothing is unescaped, lower-cased or trimmed."""
+        kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
+        if not uri.startswith(_SCHEME) or kind not in _KINDS:
+            kinds = ", ".join(f"{_SCHEME}{k}{'/<id>' if k in _WITH_ID else ''}" for k in Kind)
+            raise IdentityError(f"expected one of {kinds}; found {shown(uri)}")
+        return cls(Kind(kind), name if slash else None)
+
+    @classmethod
+    def from_certificate(cls, certificate: x509.Certificate) -> Self:
+        """The certificate's identity: it has exactly one URI among its alternative names, and that is ours."""
+        try:
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            uris = []
+        except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+            raise IdentityError(f"the certificate's extensions cannot be read: {error}") from error
+        else:
+            uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        if len(uris) != 1:
+            found = ", ".join(shown(uri) for uri in uris[:4]) or "none"
+            raise IdentityError(f"the certificate must carry exactly one URI SAN, found {len(uris)}: {found}")
+        return cls.from_uri(uris[0])
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> Self:
+        """The identity of the first certificate in a PEM text."""
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+        except (ValueError, x509.InvalidVersion) as error:
+            raise IdentityError("the peer's certificate cannot be read") from error
+        return cls.from_certificate(certificate)
+
+
+def shown(text: str) -> str:
+    """Quote foreign text for an error, cut short: it travels in gRPC trailers, which are bounded."""
+    return repr(text) if len(text) <= 80 else f"{text[:80]!r}… ({len(text)} characters)"
+
+
+# One entry a live connection; a shard serves a few thousand clusters at most.
+_identity_of_pem = lru_cache(maxsize=8192)(Identity.from_pem)
+
+
+def peer_identity(context: "grpc.aio.ServicerContext[Any, Any]") -> Identity | None:
+    """The identity of a servicer's caller, or None when the transport is plaintext."""
+    auth = context.auth_context()
+    security = [bytes(value) for value in auth.get("transport_security_type", ())]
+    if security in ([], [b"insecure"]):
+        return None
+    certificates = list(auth.get("x509_pem_cert", ()))
+    if len(certificates) != 1:
+        raise IdentityError(f"a peer over {security!r} presented {len(certificates)} certificates, expected one")
+    return _identity_of_pem(certificates[0])
+
+
+def require(peer: Identity | None, *kinds: Kind, named: str | None = None) -> None:
+    """Refuse a peer that is none of these kinds or, with `named`, is not the one of that id."""
+    if peer is None or (peer.kind in kinds and (named is None or peer.id == named)):
+        return
+    wanted = " or ".join(kinds) if named is None else f"{' or '.join(kinds)} {shown(named)}"
+    raise NotPermittedError(f"this call needs a certificate of {wanted}; the peer's says {peer}")
+
+
+def require_fencing_owner(peer: Identity | None, shard_id: str) -> None:
+    """Refuse a mutating provider call unless its token is the caller's own; only an admin may go without one."""
+    if shard_id:
+        require(peer, Kind.SHARD, named=shard_id)
+    else:
+        require(peer, Kind.ADMIN)
+
+
+@asynccontextmanager
+async def refusals_abort(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[None]:
+    """Turn a refusal raised in the body into PERMISSION_DENIED with its sentence, which ends the call or stream."""
+    try:
+        yield
+    except (IdentityError, NotPermittedError) as error:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))

@@ -1,0 +1,133 @@
+"""Finding out who a server is before gRPC connects to it.
+
+Python's gRPC checks host names only and never shows a client the server's certificate. So the dialer first makes a
+handshake of its own, judges the certificate, and then lets gRPC trust that one certificate and nothing else.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from bigfleet.transport.address import Address, UnixAddress
+from bigfleet.transport.identity import Identity, IdentityError, Kind
+from bigfleet.transport.tls import Leaf
+
+Expected = Identity | Kind
+"""The server a dialer wants: a certain one, or any of a kind."""
+
+
+class DialError(Exception):
+    """A server that could not be reached or is not the one expected; the text names it and the reason."""
+
+    def __init__(self, address: Address, problem: str) -> None:
+        super().__init__(f"cannot use the server at {address}: {problem}")
+        self.address = address
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedServer:
+    """What gRPC needs to connect to the very server that was judged."""
+
+    target: str
+    certificate: bytes | None = None
+    name: str = ""
+
+
+async def check_server(address: Address, expected: Expected, ca: bytes | None, leaf: Leaf | None) -> CheckedServer:
+    """Connect, judge the server's certificate (over plaintext there is none) and hang up.
+
+    The target returned is the socket address that answered, so that a name with several leads to the same one.
+    """
+    context = None if ca is None or leaf is None else _client_context(ca, leaf)
+    try:
+        if isinstance(address, UnixAddress):
+            hostname = None if context is None else ""
+            _, writer = await asyncio.open_unix_connection(address.path, ssl=context, server_hostname=hostname)
+            target = str(address)
+        else:
+            _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+            peer = writer.get_extra_info("peername")
+            target = f"ipv6:[{quote(peer[0])}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
+    except ssl.SSLCertVerificationError as error:
+        raise DialError(address, f"its certificate is not trusted: {error.verify_message}") from error
+    except ssl.SSLError as error:
+        raise DialError(address, f"the TLS handshake failed: {error.reason or error}") from error
+    except OSError as error:
+        raise DialError(address, error.strerror or str(error)) from error
+    tls = writer.get_extra_info("ssl_object")
+    # No goodbye is owed: nothing was said.
+    writer.transport.abort()
+    if tls is None:
+        return CheckedServer(target)
+    host = "" if isinstance(address, UnixAddress) else address.host
+    return _judge(address, host, expected, target, tls.getpeercert(binary_form=True))
+
+
+def _judge(address: Address, host: str, expected: Expected, target: str, der: bytes) -> CheckedServer:
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        identity = Identity.from_certificate(certificate)
+        name = _name_for_grpc(certificate, host)
+    except IdentityError as error:
+        raise DialError(address, str(error)) from error
+    except (ValueError, x509.InvalidVersion) as error:
+        raise DialError(address, "its certificate cannot be read") from error
+    if (identity.kind if isinstance(expected, Kind) else identity) != expected:
+        wanted = f"a {expected}" if isinstance(expected, Kind) else expected
+        raise DialError(address, f"expected {wanted}, its certificate says {identity}")
+    if not name:
+        problem = f"gRPC needs a DNS name, IP address or common name in its certificate, {identity} has none"
+        raise DialError(address, problem)
+    return CheckedServer(target, certificate.public_bytes(Encoding.PEM), name)
+
+
+def _name_for_grpc(certificate: x509.Certificate, host: str) -> str:
+    """A name that gRPC's host name check accepts for this certificate; the dialled host where it is one.
+
+    It proves nothing, the certificate itself being pinned; but gRPC cannot be told to leave the check out.
+    """
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    dns = names.get_values_for_type(x509.DNSName)
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    common = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    covered = {*addresses, *(name.lower() for name in dns)}
+    if host.lower() in covered or f"*.{host.lower().partition('.')[2]}" in covered:
+        return host
+    # A wildcard stands for any first label. gRPC looks at the common name only where there is no DNS name.
+    candidates = [*(name.replace("*", "any", 1) for name in dns), *addresses, *([] if dns else common)]
+    return next(iter(candidates), "")
+
+
+def _client_context(ca: bytes, leaf: Leaf) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    # gRPC accepts an intermediate CA in the bundle as an anchor, so the check before it does too.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["h2"])
+    with _in_memory(ca) as path:
+        context.load_verify_locations(cafile=path)
+    with _in_memory(leaf.chain + b"\n" + leaf.key) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """A path to content that never touches a disk; `ssl` loads from paths only, and the files may be changing."""
+    descriptor = os.memfd_create("bigfleet-tls", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{descriptor}"
