@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -77,10 +78,7 @@ def test_another_process_computes_the_same_fingerprint() -> None:
 
 
 @given(profiles, st.randoms())
-def test_order_and_repetition_of_parts_change_nothing(profile: Profile, random: object) -> None:
-    import random as module
-
-    assert isinstance(random, module.Random)
+def test_order_and_repetition_of_parts_change_nothing(profile: Profile, random: Random) -> None:
     requirements = [
         Requirement(r.key, r.operator, tuple(random.sample(r.values, len(r.values)))) for r in profile.requirements
     ] * 2
@@ -99,9 +97,12 @@ def test_order_and_repetition_of_parts_change_nothing(profile: Profile, random: 
     assert other.fingerprint == profile.fingerprint
 
 
+def parts(p: Profile) -> tuple[object, ...]:
+    return (p.requirements, p.spread, p.priority, p.interruption, p.reclamation, p.max_per_machine)
+
+
 @given(profiles, profiles)
 def test_profiles_are_equal_exactly_when_their_fingerprints_are(one: Profile, other: Profile) -> None:
-    parts = lambda p: (p.requirements, p.spread, p.priority, p.interruption, p.reclamation, p.max_per_machine)  # noqa: E731
     assert (parts(one) == parts(other)) == (one.fingerprint == other.fingerprint)
 
 

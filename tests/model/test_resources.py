@@ -19,7 +19,13 @@ vectors = st.dictionaries(names, st.integers(1, MAX_UNITS), max_size=4).map(lamb
 
 
 def test_cpu_counts_in_millicores_bytes_in_kib_and_the_rest_in_ones() -> None:
-    asked = {"cpu": "1.5", "memory": "1Gi", "ephemeral-storage": "10Mi", "hugepages-1Gi": "2Gi", "nvidia.com/gpu": 8}
+    asked: dict[str, str | int] = {
+        "cpu": "1.5",
+        "memory": "1Gi",
+        "ephemeral-storage": "10Mi",
+        "hugepages-1Gi": "2Gi",
+        "nvidia.com/gpu": 8,
+    }
     assert demand(asked) == (
         ("cpu", 1500),
         ("ephemeral-storage", 10 * 1024),

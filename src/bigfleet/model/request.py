@@ -1,0 +1,123 @@
+"""Requests: what one CapacityRequest asks for, reduced to a profile, a gang and a unit size."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+
+import msgspec
+
+from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.crd import CapacityRequestSpec, CoLocation
+from bigfleet.model.profile import Operator, Profile, ProfileError, Requirement, Spread, WhenUnsatisfiable
+from bigfleet.model.quantity import QuantityError
+from bigfleet.model.resources import PODS, ResourceError, Resources, demand
+
+_CACHE_LIMIT = 65536
+
+_OPERATORS = {operator.label: operator for operator in Operator}
+_MODES = {mode.label: mode for mode in WhenUnsatisfiable}
+
+
+class RequestError(ValueError):
+    """A request that cannot become demand; names the request and the field at fault."""
+
+    def __init__(self, name: str, field: str, problem: str) -> None:
+        self.name, self.field, self.problem = name, field, problem
+        super().__init__(f"CapacityRequest {name}: {field}: {problem}")
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """One request as aggregation sees it. Units of one profile and group add up."""
+
+    profile: Profile
+    group: str
+    size: Resources
+
+
+class Reader:
+    """Turns specs into units. Equal specs share one unit: real clusters have few kinds of pods."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Unit] = {}
+
+    def unit(self, spec: CapacityRequestSpec, namespace: str, name: str) -> Unit:
+        """The unit that this spec asks for, or RequestError."""
+        key = (
+            tuple(spec.resources.items()),
+            spec.requirements,
+            spec.priority,
+            spec.interruption_penalty,
+            spec.reclamation_penalty,
+            spec.topology_spread,
+            spec.max_per_node,
+            None if spec.co_location is None else _group(namespace, spec.co_location),
+        )
+        unit = self._known.get(key)
+        if unit is None:
+            unit = read(spec, namespace, name)
+            if len(self._known) >= _CACHE_LIMIT:
+                self._known.clear()
+            self._known[key] = unit
+        return unit
+
+
+def read(spec: CapacityRequestSpec, namespace: str, name: str) -> Unit:
+    """The unit that a spec asks for, or RequestError. `name` is what the error calls the request."""
+    requirements = []
+    for i, r in enumerate(spec.requirements):
+        with _naming(name, f"spec.requirements[{i}]."):
+            requirements.append(Requirement(r.key, _OPERATORS[r.operator], r.values))
+    spread = []
+    for i, s in enumerate(spec.topology_spread):
+        with _naming(name, f"spec.topologySpread[{i}]."):
+            spread.append(Spread(s.topology_key, s.max_skew, _MODES[s.when_unsatisfiable]))
+    group = ""
+    if spec.co_location is not None:
+        if not spec.co_location.topology_key:
+            raise RequestError(name, "spec.coLocation.topologyKey", "is empty")
+        requirements.append(Requirement(spec.co_location.topology_key, Operator.SAME))
+        group = _group(namespace, spec.co_location)
+    with _naming(name, "spec."):
+        profile = Profile(
+            requirements=tuple(requirements),
+            spread=tuple(spread),
+            priority=spec.priority,
+            interruption=_bucket("interruptionPenalty", spec.interruption_penalty),
+            reclamation=_bucket("reclamationPenalty", spec.reclamation_penalty),
+            max_per_machine=spec.max_per_node or 0,
+        )
+        # A pod that asks for nothing still takes a place on a node.
+        return Unit(profile, group, demand(spec.resources) or ((PODS, 1),))
+
+
+@contextlib.contextmanager
+def _naming(name: str, place: str) -> Iterator[None]:
+    try:
+        yield
+    except ProfileError as error:
+        # Whoever wrote the manifest knows the field by its name there.
+        raise RequestError(name, place + _camel(error.field), error.problem) from None
+    except ResourceError as error:
+        raise RequestError(name, f"{place}resources[{error.name}]", error.problem) from None
+
+
+def _camel(field: str) -> str:
+    first, *rest = field.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _bucket(field: str, dollars: str | int) -> PenaltyBucket:
+    try:
+        return PenaltyBucket.from_dollars(dollars)
+    except QuantityError as error:
+        raise ProfileError(field, str(error)) from None
+
+
+def _group(namespace: str, where: CoLocation) -> str:
+    """The gang's name: equal for the requests of one namespace that select the same pods for the same domain."""
+    selector = where.label_selector
+    expressions = sorted((e.key, e.operator, sorted(e.values)) for e in selector.match_expressions)
+    canonical = [namespace, where.topology_key, sorted(selector.match_labels.items()), expressions]
+    text = json.dumps(canonical, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=12).hexdigest()
