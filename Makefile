@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## roll up the example CapacityRequests and show what a shard would be told
+demo: $(STAMP) ## roll up the example CapacityRequests and show the demand they make
 	$(call say,bigfleet demo)
 	@$(BIN)/bigfleet demo
 

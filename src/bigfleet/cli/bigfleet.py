@@ -1,0 +1,103 @@
+"""`bigfleet`: the programs of the system, one subcommand each."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+import bigfleet
+from bigfleet.cli.program import InputError, run
+from bigfleet.cli.rollup_table import show
+from bigfleet.model.crd import CapacityRequest, load_manifests
+from bigfleet.sim.demo import deliver, roll_up
+from bigfleet.telemetry.logs import Level, configure
+from bigfleet.transport.address import listen_address
+from bigfleet.transport.renewal import LiveTLS
+from bigfleet.transport.tls import TLSFiles
+
+app = typer.Typer(
+    name="bigfleet",
+    help="BigFleet: one decision engine for the machines of many Kubernetes clusters.",
+    epilog="Example: bigfleet demo examples/capacity-requests",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"bigfleet {bigfleet.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command(
+    epilog="Examples: bigfleet demo · bigfleet demo my-requests.yaml --cluster-id shop · "
+    "bigfleet demo --listen unix:/tmp/demo.sock"
+)
+def demo(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Manifests, or folders of them; the examples if none is named.")
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option(help="The cluster that asks; with TLS the certificate's. [default: demo]")
+    ] = None,
+    listen: Annotated[str, typer.Option(help="Where the shard's end listens: HOST:PORT or unix:PATH.")] = "127.0.0.1:0",
+    tls_cert: Annotated[str | None, typer.Option(help="Certificate chain, PEM; all three TLS files or none.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="Its private key, PEM.")] = None,
+    tls_ca: Annotated[str | None, typer.Option(help="The CA bundle that peers are checked against, PEM.")] = None,
+    log_level: Annotated[Level, typer.Option(help="The least severe event that is logged.")] = Level.WARNING,
+) -> None:
+    """Roll up CapacityRequests and show the demand they make.
+
+    The roll-up travels through a real session to a stand-in for the shard; the table shows what arrived there.
+    """
+    configure(log_level)
+    files = TLSFiles.from_flags(tls_cert, tls_key, tls_ca)
+    address = listen_address(listen)
+    tls = None if files is None else LiveTLS.start(files)
+    named = cluster_id or (None if tls is None else tls.identity.id) or "demo"
+    requests = _requests(paths or [Path("examples/capacity-requests")])
+    delivery = asyncio.run(deliver(roll_up(named, requests), address, tls))
+    show(delivery, len(requests), Console())
+
+
+def _requests(paths: list[Path]) -> list[CapacityRequest]:
+    found = []
+    for path in paths:
+        files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+        if not files:
+            raise InputError(f"{path}: the folder holds no *.yaml file")
+        for file in files:
+            manifests = load_manifests(_text(file), str(file))
+            found += [manifest for manifest in manifests if isinstance(manifest, CapacityRequest)]
+    if not found:
+        raise InputError(f"{', '.join(map(str, paths))}: no CapacityRequest is in there")
+    return found
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or 'cannot be read'}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def main() -> NoReturn:
+    """The console script."""
+    run(app, "bigfleet")

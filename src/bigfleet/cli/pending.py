@@ -1,0 +1,29 @@
+"""Programs whose names are taken and whose work is not built yet: they say so and fail."""
+
+from typing import NoReturn
+
+from bigfleet.cli.program import leave
+
+
+def _say(name: str) -> NoReturn:
+    leave(name, "is not built yet; bigfleet --help lists the programs that are", 1)
+
+
+def bigfleetctl() -> NoReturn:
+    """The admin program."""
+    _say("bigfleetctl")
+
+
+def fauxctl() -> NoReturn:
+    """The simulator."""
+    _say("fauxctl")
+
+
+def operator() -> NoReturn:
+    """The per-cluster agent."""
+    _say("bigfleet-operator")
+
+
+def pod_controller() -> NoReturn:
+    """The controller that makes one CapacityRequest per pod."""
+    _say("bigfleet-unschedulable-pod-controller")

@@ -1,0 +1,64 @@
+"""What every program does alike: parse, run, and turn a user's mistake into one line and an exit code.
+
+Exit code 2 is a mistake on the command line, 1 anything else that a person can mend. A traceback is a bug of ours.
+"""
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from bigfleet.model.crd import ManifestError
+from bigfleet.model.request import RequestError
+from bigfleet.sim.demo import RefusedError
+from bigfleet.transport.address import AddressError
+from bigfleet.transport.listen import ListenError
+from bigfleet.transport.server_check import DialError
+from bigfleet.transport.tls import TLSConfigError
+
+
+class InputError(Exception):
+    """Something that a person named on the command line and that cannot be used."""
+
+
+USER_ERRORS: tuple[type[Exception], ...] = (
+    InputError,
+    ManifestError,
+    RequestError,
+    AddressError,
+    ListenError,
+    DialError,
+    RefusedError,
+    TLSConfigError,
+)
+"""Errors that name what a person got wrong."""
+
+INTERRUPTED = 130
+
+# Typer carries a copy of click inside and does not export these two by name.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
+_ClickError: type[typer.BadParameter] = typer.BadParameter.__mro__[2]
+
+
+def run(app: typer.Typer, name: str) -> NoReturn:
+    """Run a program to its end and leave the process."""
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(prog_name=name, standalone_mode=False)
+    except _UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else name
+        leave(where, f"{error.format_message().rstrip('.')} (see {where} --help)", 2)
+    except _ClickError as error:
+        leave(name, error.format_message(), 1)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+    except USER_ERRORS as error:
+        leave(name, str(error), 1)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def leave(name: str, problem: str, code: int) -> NoReturn:
+    """End the program with one line on standard error."""
+    line = " ".join(problem.split())
+    sys.stderr.write(f"{name}: {line}\n")
+    sys.exit(code)

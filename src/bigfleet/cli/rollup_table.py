@@ -1,0 +1,73 @@
+"""A roll-up as a table for people."""
+
+from rich.console import Console
+from rich.table import Table
+
+from bigfleet.model.need import Need
+from bigfleet.model.profile import Operator, Requirement, WhenUnsatisfiable
+from bigfleet.model.resources import Resources, quantities
+from bigfleet.sim.demo import Delivery
+
+
+def show(delivery: Delivery, requests: int, console: Console) -> None:
+    """Print the rows as the shard's end received them, highest priority first, and what the trip was like."""
+    rollup = delivery.rollup
+    table = Table(title=f"demand of cluster {rollup.cluster_id}", title_justify="left", header_style="bold")
+    table.add_column("priority", justify="right")
+    table.add_column("units", justify="right")
+    table.add_column("one unit", overflow="fold")
+    table.add_column("in all", overflow="fold")
+    table.add_column("machines must have", overflow="fold")
+    table.add_column("penalties $", justify="right")
+    table.add_column("profile")
+    for need in sorted(rollup.needs, key=lambda need: (-need.profile.priority, need.key)):
+        table.add_row(
+            str(need.profile.priority),
+            str(need.units),
+            _amounts(need.unit),
+            _amounts(need.aggregate),
+            _conditions(need),
+            f"{need.profile.interruption.label} / {need.profile.reclamation.label}",
+            need.profile.fingerprint[:8],
+        )
+    console.print(table)
+    who = "plaintext" if delivery.peer is None else f"mTLS as {delivery.peer}"
+    console.print(
+        f"{requests} requests → {len(rollup.needs)} rows, {delivery.wire_bytes:,} bytes, sent to {delivery.address} "
+        f"over {who} and acknowledged in {delivery.milliseconds:.0f} ms",
+        highlight=False,
+    )
+
+
+def _amounts(vector: Resources) -> str:
+    return ", ".join(f"{name.rsplit('/')[-1]} {amount}" for name, amount in quantities(vector).items())
+
+
+def _conditions(need: Need) -> str:
+    profile = need.profile
+    parts = [_condition(requirement) for requirement in profile.requirements]
+    for spread in profile.spread:
+        strictness = "" if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE else "rather "
+        parts.append(f"{strictness}spread ≤ {spread.max_skew} over {_short(spread.topology_key)}")
+    if profile.max_per_machine:
+        parts.append(f"at most {profile.max_per_machine} a machine")
+    return ", ".join(parts) or "anything"
+
+
+def _condition(requirement: Requirement) -> str:
+    key, values = _short(requirement.key), "|".join(requirement.values)
+    match requirement.operator:
+        case Operator.IN:
+            return f"{key} {values}"
+        case Operator.NOT_IN:
+            return f"{key} not {values}"
+        case Operator.EXISTS:
+            return f"has {key}"
+        case Operator.DOES_NOT_EXIST:
+            return f"no {key}"
+        case Operator.SAME:
+            return f"all in one {key}" + (f" of {values}" if values else "")
+
+
+def _short(key: str) -> str:
+    return key.rsplit("/", maxsplit=1)[-1]
