@@ -8,13 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import inspect
 
-from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.crd import AvailableCapacity, CapacityRequest, UpcomingNode
-from bigfleet.model.quantity import parse
 
 ROOT = Path(__file__).parents[2]
 STRUCTS = {
@@ -307,76 +303,12 @@ def test_the_malformed_requests_are_many_and_told_apart() -> None:
     assert len(set(names)) == len(names) >= 40
 
 
-def patterns_of_rules() -> dict[str, set[str]]:
-    """The regular expressions in the CEL rules, by what they check."""
-    found: dict[str, set[str]] = {"label key": set(), "label value": set(), "quantity": set()}
-    for schema in SCHEMAS.values():
-        for _, node in nodes(schema):
-            for rule in node.get("x-kubernetes-validations", ()):
-                for pattern in re.findall(r"\.matches\('(.+?)'\)", rule["rule"]):
-                    prefixed = "indexOf('/') <= 253" in rule["rule"]
-                    quantity = node.get("x-kubernetes-int-or-string", False)
-                    found["label key" if prefixed else "quantity" if quantity else "label value"].add(pattern)
-    return found
-
-
-def the_pattern(of: str) -> str:
-    """The one expression for this, so that no copy of it can drift."""
-    (pattern,) = patterns_of_rules()[of]
-    return pattern
-
-
-def test_quantities_are_checked_by_one_pattern_everywhere() -> None:
-    quantities = {
-        node["pattern"]
-        for schema in SCHEMAS.values()
-        for path, node in nodes(schema)
-        if node.get("x-kubernetes-int-or-string") or path == "spec.cost"
-    }
-    assert quantities == {the_pattern("quantity")}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["0", "+1", "1.", ".5Gi", "0.1", "500m", "5n", "7u", "1k", "1E", "1Ei", "1e3", "1E-3", "12e+6", "1" * 32, "1e59"],
-)
-def test_a_quantity_is_taken_in_every_form_of_kubernetes(text: str) -> None:
-    assert matches(the_pattern("quantity"), text)
-    assert parse(text).nano >= 0
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", " 1", "1 ", "1\n", "-1", "-0", "1e", "1e60", "1e100", "1e1.5", "16GB", "16gi", "1K", "0x10", ".", "1ki"],
-)
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    assert not matches(the_pattern("quantity"), text)
-
-
-@given(st.from_regex(the_pattern("quantity").removesuffix("$") + r"\Z").filter(lambda text: len(text) <= 32))
-def test_whatever_quantity_the_api_server_takes_the_model_takes(text: str) -> None:
-    assert parse(text).nano >= 0
-    assert PenaltyBucket.from_dollars(text) in PenaltyBucket
-
-
-@pytest.mark.parametrize("key", ["zone", "topology.kubernetes.io/zone", "a.b-c.d/X_y.z", "k" * 63])
-def test_a_qualified_name_is_a_label_key(key: str) -> None:
-    assert matches(the_pattern("label key"), key)
-
-
-@pytest.mark.parametrize(
-    "key", ["", "/zone", "a.io/", "A.io/zone", "a..b/zone", "-zone", "zone-", "a/b/c", "zone\n", "zöne", "k" * 64]
-)
-def test_what_is_no_qualified_name_is_no_label_key(key: str) -> None:
-    assert not matches(the_pattern("label key"), key)
-
-
-@pytest.mark.parametrize(
-    ("value", "valid"),
-    [("", True), ("a", True), ("eu-west_1.a", True), ("-a", False), ("a.", False), ("a b", False), ("a\n", False)],
-)
-def test_a_label_value_may_be_empty_and_begins_and_ends_well(value: str, valid: bool) -> None:
-    assert matches(the_pattern("label value"), value) == valid
+def test_a_request_may_spread_over_one_label_in_both_modes() -> None:
+    constraints = [
+        {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"},
+        {"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"},
+    ]
+    assert list(faults(at(SCHEMAS["capacityrequests"], "spec.topologySpread"), constraints)) == []
 
 
 @pytest.mark.parametrize("penalty", ["interruptionPenalty", "reclamationPenalty"])

@@ -50,7 +50,7 @@ def documents(text: str) -> Iterator[tuple[int, object]]:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise PlainYamlError(number, f"{line}{error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise PlainYamlError(number, f"no YAML: {error}") from None
+        raise PlainYamlError(number, f"no YAML: {' '.join(str(error).split())}") from None
 
 
 def _plain(event: Any, events: Iterator[yaml.Event], depth: int) -> object:
