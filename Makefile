@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(call say,setting up $(VENV) (once; pins in constraints.txt))
 	@[ -n "$(PYTHON)" ] || { echo "make: no Python 3.11 or newer with its venv module was found; install one (Debian: python3 python3-venv) or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 .PHONY: demo
@@ -47,9 +47,9 @@ lint: $(STAMP) ## check style, types, layers, protos
 	$(call say,import-linter)
 	@$(BIN)/lint-imports
 	$(call say,buf lint)
-	@cd api/proto && $(CURDIR)/$(BIN)/buf lint
+	@cd api/proto && "$(CURDIR)/$(BIN)/buf" lint
 	$(call say,buf breaking against api/proto/contract.binpb)
-	@cd api/proto && $(CURDIR)/$(BIN)/buf breaking --against contract.binpb
+	@cd api/proto && "$(CURDIR)/$(BIN)/buf" breaking --against contract.binpb
 
 .PHONY: bench
 bench: $(STAMP) ## measure every budget (ONLY=model for one part)

@@ -1,6 +1,8 @@
 """The model: parsing quantities, rolling requests up, converting at the edge."""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -17,6 +19,8 @@ from bigfleet.wire.needs import rollup_from_wire, rollup_to_wire
 REQUESTS = 250_000
 PROFILES = 60
 MACHINES = 20_000
+
+Mix = Callable[[random.Random, int], dict[str, Any]]
 
 
 def run(report: Report) -> None:
@@ -50,52 +54,79 @@ def _quantities(report: Report) -> None:
 
 
 def _rollups(report: Report) -> None:
-    report.progress(f"rolling up {REQUESTS:,} requests of {PROFILES} profiles")
+    for mix, title in ((_mixed, "mixed"), (_gangs, "12,500 gangs"), (_sized, "500 sizes a profile")):
+        report.progress(f"rolling up {REQUESTS:,} requests of {PROFILES} profiles: {title}")
+        _rollup(report, title, mix)
+
+
+def _rollup(report: Report, title: str, mix: Mix) -> None:
     rng = random.Random(3)
-    requests = [_request(rng, i) for i in range(REQUESTS)]
-    report.add("roll-up, 250,000 requests from scratch", seconds(lambda: aggregate(requests), rounds=3), "s", 1.5)
+    requests = [_request(i, mix(rng, i)) for i in range(REQUESTS)]
+    scratch = seconds(lambda: aggregate(requests), rounds=3)
+    report.add(f"roll-up from scratch, {title}", scratch, "s", 1.5)
 
     aggregator = Aggregator()
     for request in requests:
         aggregator.put(request)
     rows = aggregator.needs()
-    report.add("roll-up, rows made of 250,000 requests", len(rows), "rows")
-    changed = [_request(rng, i) for i in rng.sample(range(REQUESTS), REQUESTS // 100)]
-    turns = iter([changed, [requests[int(c.metadata.name[3:])] for c in changed]] * 10)
+    chosen = rng.sample(range(REQUESTS), REQUESTS // 100)
+    changed = [_request(i, mix(rng, i)) for i in chosen]
+    turns = iter([changed, [requests[i] for i in chosen]] * 10)
 
     def again() -> None:
         for request in next(turns):
             aggregator.put(request)
         aggregator.needs()
 
-    report.add("roll-up, again after 1 % changed", seconds(again, rounds=9) * 1e3, "ms", 50)
+    once_more = seconds(again, rounds=9)
+    report.add(f"roll-up after 1 % changed, {title}", once_more * 1e3, "ms", 50)
+    report.add(f"changed ÷ scratch, {title}", once_more / scratch, "ratio")
+    report.add(f"rows, {title}", len(rows), "rows")
 
     rollup = Rollup(cluster_id="bench", timestamp_unix_nanos=1, needs=rows)
     message = rollup_to_wire(rollup)
-    report.add("roll-up, a row from wire", seconds(lambda: rollup_from_wire(message)) / len(rows) * 1e6, "µs")
-    report.add("roll-up, a row to wire", seconds(lambda: rollup_to_wire(rollup)) / len(rows) * 1e6, "µs")
+    report.add(f"a row from wire, {title}", seconds(lambda: rollup_from_wire(message)) / len(rows) * 1e6, "µs")
 
 
-def _request(rng: random.Random, i: int) -> CapacityRequest:
-    """A request as it is decoded from the API server; one profile in ten has far more sizes than rows."""
+def _mixed(rng: random.Random, i: int) -> dict[str, Any]:
+    """One profile in ten has far more sizes than rows, one request in ten belongs to a gang of twenty."""
+    if i % 10 == 0:
+        return _gangs(rng, i // 10)
     kind = rng.randrange(PROFILES)
-    sizes = 500 if kind % 10 == 0 else 8
-    step = rng.randrange(sizes) + 1
-    document = {
-        "apiVersion": "bigfleet.lucy.sh/v1alpha1",
-        "kind": "CapacityRequest",
-        "metadata": {"name": f"cr-{i}", "namespace": f"team-{kind}"},
-        "spec": {
-            "requirements": [
-                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-1a", "eu-1b"]},
-                {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": [f"t{kind}"]},
-            ],
-            "resources": {"cpu": f"{step * 50}m", "memory": f"{step * 128 + rng.randrange(2) * 64}Mi"},
-            "priority": kind * 100,
-            "interruptionPenalty": str(kind),
-        },
+    step = rng.randrange(500 if kind % 10 == 0 else 8) + 1
+    return _spec(kind, step, step * 128 + rng.randrange(2) * 64, None)
+
+
+def _gangs(rng: random.Random, i: int) -> dict[str, Any]:
+    """Every request belongs to a gang of twenty; its members are not quite alike."""
+    return _spec(i // 20 % PROFILES, i // 20 % 8 + 1, 1024 + rng.randrange(4) * 64, f"job-{i // 20}")
+
+
+def _sized(rng: random.Random, _i: int) -> dict[str, Any]:
+    """Every profile has 500 sizes, as under a vertical autoscaler."""
+    step = rng.randrange(500) + 1
+    return _spec(rng.randrange(PROFILES), step, step * 61 % 4096 + 64, None)
+
+
+def _spec(kind: int, step: int, mebibytes: int, job: str | None) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "requirements": [
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-1a", "eu-1b"]},
+            {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": [f"t{kind}"]},
+        ],
+        "resources": {"cpu": f"{step * 50}m", "memory": f"{mebibytes}Mi"},
+        "priority": kind * 100,
+        "interruptionPenalty": str(kind),
     }
-    return msgspec.convert(document, CapacityRequest)
+    if job is not None:
+        spec["coLocation"] = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"job": job}}}
+    return spec
+
+
+def _request(i: int, spec: dict[str, Any]) -> CapacityRequest:
+    """A request as it is decoded from the API server."""
+    metadata = {"name": f"cr-{i}", "namespace": "bench"}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, CapacityRequest)
 
 
 def _machines(report: Report) -> None:

@@ -75,3 +75,15 @@ def test_a_shard_that_reaches_the_coordinator_by_a_detour_fails_the_build(tree: 
     plant(tree, "provider/detour.py", "import bigfleet.coordinator")
     plant(tree, "shard/core.py", "import bigfleet.provider.detour")
     assert ALONE in broken_contracts(lint(tree))
+
+
+def test_importing_model_and_engine_brings_in_no_network_and_no_event_loop() -> None:
+    code = (
+        "import importlib, pkgutil, sys, bigfleet.engine, bigfleet.model\n"
+        "for package in (bigfleet.model, bigfleet.engine):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
+        "print(*sorted({'asyncio', 'grpc', 'google.protobuf', 'uvloop'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert result.stdout.strip() == ""

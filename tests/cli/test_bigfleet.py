@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "capacity-requests"
 
 
-def run(*arguments: str | Path, program: str = "bigfleet") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path, program: str = "bigfleet", encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     script = Path(sys.executable).parent / program
     return subprocess.run(
         [str(script), *map(str, arguments)],
@@ -21,7 +21,7 @@ def run(*arguments: str | Path, program: str = "bigfleet") -> subprocess.Complet
         timeout=60,
         check=False,
         cwd=ROOT,
-        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"},
+        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": encoding},
     )
 
 
@@ -93,6 +93,41 @@ def test_an_unknown_program_is_named() -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     line = refusal(run("demo", tmp_path / "none.yaml"), 1)
     assert line == f"bigfleet: {tmp_path}/none.yaml: No such file or directory"
+
+
+def test_a_name_that_cannot_be_a_file_is_named() -> None:
+    assert "File name too long" in refusal(run("demo", "x" * 300), 1)
+
+
+@pytest.mark.parametrize("cluster_id", ["", "[/red]", "a b", "ü"])
+def test_a_cluster_id_that_no_certificate_could_carry_is_refused(cluster_id: str) -> None:
+    assert "--cluster-id: bigfleet://cluster/<id> needs an id" in refusal(run("demo", "--cluster-id", cluster_id), 1)
+
+
+def test_markup_and_control_characters_in_a_manifest_are_shown_as_text(tmp_path: Path) -> None:
+    odd = '{key: "[/red]", operator: In, values: ["\\e[2J[bold]x"]}'
+    manifest = request(tmp_path / "odd.yaml", f"spec: {{resources: {{cpu: 1}}, priority: 1, requirements: [{odd}]}}\n")
+    result = run("demo", manifest)
+    assert result.returncode == 0, result.stderr
+    assert "red] " in result.stdout
+    assert "[bold]x" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_a_terminal_without_unicode_shows_the_table_all_the_same() -> None:
+    result = run("demo", encoding="ascii")
+    assert result.returncode == 0, result.stderr
+    assert "60 requests" in result.stdout
+
+
+def test_requests_that_share_a_name_are_refused_and_generated_names_are_told_apart(tmp_path: Path) -> None:
+    twice = request(tmp_path / "a.yaml", "spec: {resources: {cpu: 1}, priority: 1}\n")
+    request(tmp_path / "b.yaml", "spec: {resources: {cpu: 4}, priority: 1}\n")
+    assert "CapacityRequest shop/a is there twice" in refusal(run("demo", tmp_path), 1)
+    generated = twice.read_text().replace("name: a,", "generateName: cr-,")
+    twice.write_text(generated)
+    (tmp_path / "b.yaml").write_text(generated.replace("cpu: 1", "cpu: 4"))
+    assert "2 requests → 2 rows" in run("demo", tmp_path).stdout
 
 
 def test_a_folder_without_manifests_is_named(tmp_path: Path) -> None:

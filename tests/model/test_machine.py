@@ -8,6 +8,7 @@ from bigfleet.model.machine import (
     EDGES,
     INVARIANTS,
     TRANSITIONAL,
+    Ask,
     Call,
     CapacityType,
     Host,
@@ -15,6 +16,7 @@ from bigfleet.model.machine import (
     InvariantError,
     Machine,
     MachineState,
+    acknowledged,
     can,
     check,
     check_invariants,
@@ -40,6 +42,7 @@ LEGAL_EDGES = {
     *itertools.pairwise((S.SPECULATIVE, S.CREATING, S.IDLE, S.CONFIGURING, S.CONFIGURED, S.DRAINING, S.IDLE)),
     *itertools.pairwise((S.IDLE, S.DELETING, S.SPECULATIVE)),
     *((state, S.FAILED) for state in S if state not in (S.SPECULATIVE, S.FAILED)),
+    (S.FAILED, S.IDLE),
     (S.FAILED, S.DRAINING),
     (S.FAILED, S.DELETING),
     (S.FAILED, S.CREATING),
@@ -108,6 +111,27 @@ def test_a_record_is_well_formed_exactly_as_its_state_demands(
     assert state.label in str(caught.value)
 
 
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: f"{ask.call.value}-{ask.source.label}-{ask.host.value}")
+@pytest.mark.parametrize(("host", "cluster"), [(True, True), (True, False), (False, True), (False, False)])
+def test_every_legal_ask_is_acknowledged_with_a_record_that_is_well_formed(ask: Ask, host: bool, cluster: bool) -> None:
+    before = INVARIANTS[ask.source]
+    if not (ask.host.admits(host) and before.host.admits(host) and before.cluster.admits(cluster)):
+        return
+    state = acknowledged(ask, host, cluster)
+    assert state in (ask.via, ask.end)
+    assert (ask.source, state) in EDGES
+    bound = ask.call is Call.CONFIGURE or (cluster and ask.call is Call.DRAIN and state is ask.via)
+    # What ends in Speculative has no host any more; what ends in Idle has the host it had.
+    check_invariants(machine(state, host=host and state is not S.SPECULATIVE, cluster=bound))
+
+
+def test_a_failed_machine_with_nothing_to_drain_or_delete_is_done_at_once() -> None:
+    asks = {(ask.call, ask.source): ask for ask in ASKS}
+    assert acknowledged(asks[Call.DRAIN, S.FAILED], host=True, cluster=False) is S.IDLE
+    assert acknowledged(asks[Call.DELETE, S.FAILED], host=False, cluster=True) is S.SPECULATIVE
+    assert acknowledged(asks[Call.DELETE, S.FAILED], host=True, cluster=True) is S.DELETING
+
+
 def test_the_invariants_cover_every_state() -> None:
     assert set(INVARIANTS) == set(S)
 
@@ -131,6 +155,7 @@ def test_what_pods_may_use_is_allocatable_or_else_everything() -> None:
     whole = msgspec.structs.replace(whole, resources=(("cpu", 8000),))
     assert whole.usable == (("cpu", 8000),)
     assert msgspec.structs.replace(whole, allocatable=(("cpu", 7500),)).usable == (("cpu", 7500),)
+    assert msgspec.structs.replace(whole, allocatable=()).usable == ()
 
 
 def test_a_host_is_named_as_the_node_names_it() -> None:

@@ -44,7 +44,7 @@ CONTRACT: dict[str, tuple[str, dict[str, str]]] = {
         "gauge",
         {
             "state": "Speculative Creating Idle Configuring Configured Draining Deleting Failed",
-            "capacity_type": "BareMetal Reserved OnDemand Spot",
+            "capacity_type": "Unspecified BareMetal Reserved OnDemand Spot",
             "interruption_penalty_bucket": BUCKETS,
         },
     ),

@@ -1,6 +1,7 @@
 """Dialling: only the expected server is connected to, and a renewal on either side is picked up."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -260,4 +261,7 @@ async def test_a_server_that_never_answers_is_given_up(pki: "PKI", monkeypatch: 
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     async with await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0) as silent:
         assert "no answer within" in await refusal(dialer(silent.sockets[0].getsockname()[1], pki.live(C1)))
-        (await accepted.get()).transport.abort()
+        writer = await accepted.get()
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()

@@ -38,7 +38,11 @@ def refusal(files: TLSFiles) -> str:
 
 def test_no_tls_flag_means_plaintext() -> None:
     assert TLSFiles.from_flags(None, None, None) is None
-    assert TLSFiles.from_flags("", "", "") is None
+
+
+def test_empty_flags_are_a_mistake_and_not_plaintext() -> None:
+    with pytest.raises(TLSConfigError, match="--tls-cert and --tls-key and --tls-ca"):
+        TLSFiles.from_flags("", "", "")
 
 
 def test_all_three_flags_name_the_files() -> None:

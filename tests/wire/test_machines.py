@@ -29,7 +29,7 @@ machines = st.builds(
     price_per_hour=st.floats(0, 1e9),
     interruption_probability=st.floats(0, 1, exclude_min=True),
     resources=vectors,
-    allocatable=vectors,
+    allocatable=st.none() | vectors,
     labels=st.dictionaries(text, text, max_size=3),
     last_error=text,
     cluster=text,
@@ -83,6 +83,34 @@ def test_supply_is_rounded_down() -> None:
 def test_metadata_is_echoed_untouched() -> None:
     assert machine_from_wire(good()).shard_metadata == {"k": "\x00v"}
     assert dict(machine_to_wire(machine_from_wire(good())).shard_metadata) == {"k": "\x00v"}
+
+
+def test_nothing_allocatable_is_not_everything() -> None:
+    message = good()
+    message.allocatable.resources.clear()
+    message.allocatable.resources["cpu"] = "0"
+    assert machine_from_wire(message).usable == ()
+    message.ClearField("allocatable")
+    assert machine_from_wire(message).usable == machine_from_wire(message).resources
+
+
+def test_a_bad_price_costs_the_price_and_nothing_else() -> None:
+    message = good()
+    message.price_per_hour = math.nan
+    message.state = pb.MACHINE_STATE_DRAINING
+    with pytest.raises(MachineRefusedError) as caught:
+        machine_from_wire(message)
+    rest = caught.value.rest
+    assert rest is not None
+    assert (rest.state, rest.price_per_hour, rest.interruption_probability) == (MachineState.DRAINING, 0.0, 0.05)
+
+
+def test_an_error_about_an_endless_name_is_short() -> None:
+    message = good()
+    message.id, message.instance_type = "m" * 10_000_000, ""
+    with pytest.raises(MachineRefusedError) as caught:
+        machine_from_wire(message)
+    assert len(str(caught.value)) < 600
 
 
 def spoil(field: str, reason: str, change: Callable[[pb.Machine], object]) -> Any:
@@ -155,3 +183,32 @@ def test_bytes_gone_wrong_are_refused_and_never_crash_the_converter(noise: bytes
             assert error.reason in ("structural", "price", "interruption_probability")
         else:
             check_invariants(machine)
+
+
+wild = st.builds(
+    pb.Machine,
+    id=st.text(max_size=3),
+    state=st.integers(-1, 10),
+    host=st.builds(pb.HostRef, provider=st.text(max_size=1), ref=st.text(max_size=1)),
+    instance_type=st.text(max_size=1),
+    capacity_type=st.integers(-1, 6),
+    price_per_hour=st.floats(),
+    interruption_probability=st.floats(-1, 2),
+    resources=st.builds(
+        pb.Resources, resources=st.dictionaries(st.text(max_size=3), st.text("0123456789.-eEKimn", max_size=6))
+    ),
+    last_error=st.text(max_size=1),
+    cluster=st.text(max_size=1),
+)
+
+
+@settings(max_examples=500)
+@given(wild)
+def test_a_wild_record_is_read_or_refused_and_nothing_else(message: pb.Machine) -> None:
+    try:
+        machine = machine_from_wire(message)
+    except MachineRefusedError as error:
+        assert error.reason in ("structural", "price", "interruption_probability")
+        assert len(str(error)) < 600
+    else:
+        assert machine_from_wire(machine_to_wire(machine)) == machine

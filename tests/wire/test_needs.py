@@ -151,6 +151,7 @@ def assign(message: Any, field: str, value: object) -> None:
         spoil("needs[0].aggregate_resources['']", lambda m: m.needs[0].aggregate_resources.update({"": "1"})),
         spoil("needs[1].min_unit['memory']", lambda m: m.needs[1].min_unit.update({"memory": "1e99"})),
         spoil("needs[1].min_unit", lambda m: m.needs[1].min_unit.clear()),
+        spoil("needs[0].min_unit", lambda m: m.needs[0].min_unit.update({"cpu": "0"})),
         spoil("needs[1].max_per_machine", lambda m: assign(m.needs[1], "max_per_machine", -1)),
         spoil("daemons[0].resources['cpu']", lambda m: m.daemons[0].resources.update({"cpu": ""})),
         spoil("daemons[0].requirements[0].key", lambda m: m.daemons[0].requirements.add(operator=3)),

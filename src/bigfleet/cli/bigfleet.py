@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 import bigfleet
-from bigfleet.cli.program import InputError, run
+from bigfleet.cli.manifests import examples, read_requests
+from bigfleet.cli.program import check_id, console, run
 from bigfleet.cli.rollup_table import show
-from bigfleet.model.crd import CapacityRequest, load_manifests
 from bigfleet.sim.demo import deliver, roll_up
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import listen_address
@@ -30,7 +29,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        Console().print(f"bigfleet {bigfleet.__version__}", highlight=False)
+        typer.echo(f"bigfleet {bigfleet.__version__}")
         raise typer.Exit
 
 
@@ -69,33 +68,11 @@ def demo(
     files = TLSFiles.from_flags(tls_cert, tls_key, tls_ca)
     address = listen_address(listen)
     tls = None if files is None else LiveTLS.start(files)
-    named = cluster_id or (None if tls is None else tls.identity.id) or "demo"
-    requests = _requests(paths or [Path("examples/capacity-requests")])
+    named = cluster_id if cluster_id is not None else (None if tls is None else tls.identity.id) or "demo"
+    check_id(named, "--cluster-id")
+    requests = read_requests(paths or [examples()])
     delivery = asyncio.run(deliver(roll_up(named, requests), address, tls))
-    show(delivery, len(requests), Console())
-
-
-def _requests(paths: list[Path]) -> list[CapacityRequest]:
-    found = []
-    for path in paths:
-        files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-        if not files:
-            raise InputError(f"{path}: the folder holds no *.yaml file")
-        for file in files:
-            manifests = load_manifests(_text(file), str(file))
-            found += [manifest for manifest in manifests if isinstance(manifest, CapacityRequest)]
-    if not found:
-        raise InputError(f"{', '.join(map(str, paths))}: no CapacityRequest is in there")
-    return found
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror or 'cannot be read'}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    show(delivery, len(requests), console())
 
 
 def main() -> NoReturn:

@@ -3,15 +3,18 @@
 Exit code 2 is a mistake on the command line, 1 anything else that a person can mend. A traceback is a bug of ours.
 """
 
+import io
 import sys
 from typing import NoReturn
 
 import typer
+from rich.console import Console
 
 from bigfleet.model.crd import ManifestError
 from bigfleet.model.request import RequestError
 from bigfleet.sim.demo import RefusedError
 from bigfleet.transport.address import AddressError
+from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.listen import ListenError
 from bigfleet.transport.server_check import DialError
 from bigfleet.transport.tls import TLSConfigError
@@ -57,8 +60,23 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     sys.exit(result if isinstance(result, int) else 0)
 
 
+def check_id(text: str, flag: str) -> None:
+    """Refuse an id that no certificate could name."""
+    try:
+        Identity(Kind.CLUSTER, text)
+    except IdentityError as error:
+        raise InputError(f"{flag}: {error}") from None
+
+
+def console() -> Console:
+    """Standard output for people: nothing is read as markup, and what the terminal cannot show is replaced."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(markup=False, highlight=False, emoji=False)
+
+
 def leave(name: str, problem: str, code: int) -> NoReturn:
     """End the program with one line on standard error."""
-    line = " ".join(problem.split())
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(problem.split()))
     sys.stderr.write(f"{name}: {line}\n")
     sys.exit(code)

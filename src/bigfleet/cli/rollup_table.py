@@ -35,12 +35,11 @@ def show(delivery: Delivery, requests: int, console: Console) -> None:
     console.print(
         f"{requests} requests → {len(rollup.needs)} rows, {delivery.wire_bytes:,} bytes, sent to {delivery.address} "
         f"over {who} and acknowledged in {delivery.milliseconds:.0f} ms",
-        highlight=False,
     )
 
 
 def _amounts(vector: Resources) -> str:
-    return ", ".join(f"{name.rsplit('/')[-1]} {amount}" for name, amount in quantities(vector).items())
+    return ", ".join(f"{_short(name)} {amount}" for name, amount in quantities(vector).items())
 
 
 def _conditions(need: Need) -> str:
@@ -55,7 +54,7 @@ def _conditions(need: Need) -> str:
 
 
 def _condition(requirement: Requirement) -> str:
-    key, values = _short(requirement.key), "|".join(requirement.values)
+    key, values = _short(requirement.key), _plain("|".join(requirement.values))
     match requirement.operator:
         case Operator.IN:
             return f"{key} {values}"
@@ -70,4 +69,9 @@ def _condition(requirement: Requirement) -> str:
 
 
 def _short(key: str) -> str:
-    return key.rsplit("/", maxsplit=1)[-1]
+    return _plain(key.rsplit("/", maxsplit=1)[-1])
+
+
+def _plain(text: str) -> str:
+    """Foreign text without characters that would move a terminal's cursor."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from bigfleet.model.crd import CapacityRequest
 from bigfleet.model.need import Need
 from bigfleet.model.profile import Profile
-from bigfleet.model.request import Reader, Unit
+from bigfleet.model.request import Reader, RequestError, Unit
 from bigfleet.model.resources import Resources, largest, total
 from bigfleet.model.sizes import neighbours
 
@@ -32,7 +32,9 @@ class Aggregator:
         """Add a request or replace its former version. On RequestError nothing has changed."""
         metadata = request.metadata
         namespace, name = metadata.namespace, metadata.name
-        unit = self._reader.unit(request.spec, namespace, f"{namespace}/{name}")
+        if not name:
+            raise RequestError(f"{namespace}/", "metadata.name", "is empty, so it cannot be told from others")
+        unit = self._reader.unit(request.spec, namespace, name)
         key = (namespace, name)
         former = self._units.get(key)
         if former is unit:
@@ -40,10 +42,9 @@ class Aggregator:
         if former is not None:
             self._withdraw(former)
         self._units[key] = unit
-        place = (unit.profile.fingerprint, unit.group)
-        pool = self._pools.get(place)
+        pool = self._pools.get(unit.place)
         if pool is None:
-            pool = self._pools[place] = _Pool(unit.profile, unit.group)
+            pool = self._pools[unit.place] = _Pool(unit.profile, unit.group)
         pool.add(unit.size)
 
     def remove(self, namespace: str, name: str) -> None:
@@ -57,44 +58,81 @@ class Aggregator:
         return tuple(row for place in sorted(self._pools) for row in self._pools[place].rows())
 
     def _withdraw(self, unit: Unit) -> None:
-        place = (unit.profile.fingerprint, unit.group)
-        if self._pools[place].discard(unit.size):
-            del self._pools[place]
+        if self._pools[unit.place].discard(unit.size):
+            del self._pools[unit.place]
 
 
 class _Pool:
-    """The units of one profile and group, counted by size, and the rows they last made."""
+    """The units of one profile and group, counted by size, and the rows they last made.
 
-    __slots__ = ("_group", "_profile", "_rows", "_sizes")
+    Which sizes share a row depends on which sizes there are, not on how common each is: so rows keep their identity
+    while pods come and go, and most changes touch a sum only.
+    """
+
+    __slots__ = ("_cut", "_group", "_profile", "_rows", "_sizes", "_stale")
 
     def __init__(self, profile: Profile, group: str) -> None:
         self._profile, self._group = profile, group
         self._sizes: dict[Resources, int] = {}
-        self._rows: tuple[Need, ...] | None = None
+        self._cut: dict[Resources, _Row] | None = None
+        self._rows: tuple[Need, ...] = ()
+        self._stale = True
 
     def add(self, size: Resources) -> None:
-        self._sizes[size] = self._sizes.get(size, 0) + 1
-        self._rows = None
+        self._count(size, self._sizes.get(size, 0) + 1)
 
     def discard(self, size: Resources) -> bool:
         """Take one unit away; True if it was the last."""
-        self._sizes[size] -= 1
-        if not self._sizes[size]:
-            del self._sizes[size]
-        self._rows = None
+        self._count(size, self._sizes[size] - 1)
         return not self._sizes
 
+    def _count(self, size: Resources, count: int) -> None:
+        former = self._sizes.get(size, 0)
+        if count:
+            self._sizes[size] = count
+        else:
+            del self._sizes[size]
+        self._stale = True
+        if self._cut is not None:
+            if count and former:
+                self._cut[size].need = None
+            else:
+                self._cut = None
+
     def rows(self) -> tuple[Need, ...]:
-        if self._rows is None:
-            members: dict[Resources, list[Resources]] = {}
-            for sizes in neighbours(self._sizes, 1 if self._group else MAX_SIZES):
-                members.setdefault(largest(sizes), []).extend(sizes)
-            self._rows = tuple(self._row(unit, members[unit]) for unit in sorted(members))
+        if self._cut is None:
+            self._cut = self._cut_rows()
+        if self._stale:
+            rows = {id(row): row for row in self._cut.values()}.values()
+            self._rows = tuple(sorted((self._need(row) for row in rows), key=lambda need: need.unit))
+            self._stale = False
         return self._rows
 
-    def _row(self, unit: Resources, sizes: list[Resources]) -> Need:
-        aggregate = total((size, self._sizes[size]) for size in sizes)
-        return Need(self._profile, aggregate, unit, self._group)
+    def _cut_rows(self) -> "dict[Resources, _Row]":
+        rows: dict[Resources, _Row] = {}
+        for sizes in neighbours(self._sizes, 1 if self._group else MAX_SIZES):
+            unit = largest(sizes)
+            # Two groups may have the same largest unit; then they are one row.
+            row = rows.setdefault(unit, _Row(unit))
+            row.sizes.extend(sizes)
+        return {size: row for row in rows.values() for size in row.sizes}
+
+    def _need(self, row: "_Row") -> Need:
+        if row.need is None:
+            aggregate = total((size, self._sizes[size]) for size in row.sizes)
+            row.need = Need(self._profile, aggregate, row.unit, self._group)
+        return row.need
+
+
+class _Row:
+    """Sizes that share a row, their largest, and the row they last made."""
+
+    __slots__ = ("need", "sizes", "unit")
+
+    def __init__(self, unit: Resources) -> None:
+        self.unit = unit
+        self.sizes: list[Resources] = []
+        self.need: Need | None = None
 
 
 def aggregate(requests: Iterable[CapacityRequest]) -> tuple[Need, ...]:

@@ -129,6 +129,8 @@ UNASKED: frozenset[tuple[MachineState, MachineState]] = frozenset(
 
 EDGES: frozenset[tuple[MachineState, MachineState]] = frozenset(
     {(ask.source, ask.via) for ask in ASKS}
+    # Out of Failed a drain or delete may have nothing to do, and its end is seen at once (see `acknowledged`).
+    | {(ask.source, ask.end) for ask in ASKS if ask.source is _S.FAILED and ask.call is not Call.CREATE}
     | {(ask.via, ask.end) for ask in ASKS}
     | {(state, _S.FAILED) for state in TRANSITIONAL}
     | UNASKED
@@ -136,6 +138,17 @@ EDGES: frozenset[tuple[MachineState, MachineState]] = frozenset(
 """Every step that a correct provider can be seen to take, asked or not."""
 
 _ASKS_BY_CALL: Mapping[tuple[Call, MachineState], Ask] = {(ask.call, ask.source): ask for ask in ASKS}
+
+
+def acknowledged(ask: Ask, host: bool, cluster: bool) -> MachineState:
+    """The state that a provider's ack shows: `via`, or `end` at once where no record in `via` could be well formed.
+
+    A Failed machine without a cluster has nothing to drain, one without a host nothing to delete. Configure sets the
+    cluster with its first step, Create and Delete clear it, Drain keeps it to the end.
+    """
+    invariant = INVARIANTS[ask.via]
+    bound = ask.call is Call.CONFIGURE or (cluster and ask.call is Call.DRAIN)
+    return ask.via if invariant.host.admits(host) and invariant.cluster.admits(bound) else ask.end
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):
@@ -162,7 +175,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     price_per_hour: float = 0.0
     interruption_probability: float = 0.0
     resources: Resources = ()
-    allocatable: Resources = ()
+    allocatable: Resources | None = None
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     last_error: str = ""
     cluster: str = ""
@@ -171,7 +184,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def usable(self) -> Resources:
         """What pods may use: allocatable, or all resources where the provider says nothing else."""
-        return self.allocatable or self.resources
+        return self.resources if self.allocatable is None else self.allocatable
 
 
 class IllegalCallError(ValueError):

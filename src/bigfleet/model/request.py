@@ -28,42 +28,60 @@ class RequestError(ValueError):
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
-    """One request as aggregation sees it. Units of one profile and group add up."""
+    """One request as aggregation sees it. Units of one profile and group, in one place, add up."""
 
     profile: Profile
     group: str
     size: Resources
+    place: tuple[str, str]
 
 
 class Reader:
-    """Turns specs into units. Equal specs share one unit: real clusters have few kinds of pods."""
+    """Turns specs into units. Equal parts are read once: real clusters have few kinds of pods, sizes and gangs."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Unit] = {}
+        self._units: dict[tuple[object, ...], Unit] = {}
+        self._profiles: dict[tuple[object, ...], Profile] = {}
+        self._groups: dict[tuple[object, ...], str] = {}
 
     def unit(self, spec: CapacityRequestSpec, namespace: str, name: str) -> Unit:
         """The unit that this spec asks for, or RequestError."""
-        key = (
-            tuple(spec.resources.items()),
+        where = spec.co_location
+        gang = None
+        if where is not None:
+            selector = where.label_selector
+            gang = (namespace, where.topology_key, tuple(selector.match_labels.items()), selector.match_expressions)
+        kind = (
             spec.requirements,
             spec.priority,
             spec.interruption_penalty,
             spec.reclamation_penalty,
             spec.topology_spread,
             spec.max_per_node,
-            None if spec.co_location is None else _group(namespace, spec.co_location),
+            None if where is None else where.topology_key,
         )
-        unit = self._known.get(key)
+        key = (tuple(spec.resources.items()), kind, gang)
+        unit = self._units.get(key)
         if unit is None:
-            unit = read(spec, namespace, name)
-            if len(self._known) >= _CACHE_LIMIT:
-                self._known.clear()
-            self._known[key] = unit
+            if len(self._units) >= _CACHE_LIMIT:
+                for cache in (self._units, self._profiles, self._groups):
+                    cache.clear()
+            full_name = f"{namespace}/{name}"
+            profile = self._profiles.get(kind)
+            if profile is None:
+                profile = self._profiles[kind] = _profile(spec, full_name)
+            group = ""
+            if gang is not None and where is not None:
+                group = self._groups.get(gang) or self._groups.setdefault(gang, _group(namespace, where))
+            with _naming(full_name, "spec."):
+                # A pod that asks for nothing still takes a place on a node.
+                size = demand(spec.resources) or ((PODS, 1),)
+            unit = Unit(profile, group, size, (profile.fingerprint, group))
+            self._units[key] = unit
         return unit
 
 
-def read(spec: CapacityRequestSpec, namespace: str, name: str) -> Unit:
-    """The unit that a spec asks for, or RequestError. `name` is what the error calls the request."""
+def _profile(spec: CapacityRequestSpec, name: str) -> Profile:
     requirements = []
     for i, r in enumerate(spec.requirements):
         with _naming(name, f"spec.requirements[{i}]."):
@@ -72,14 +90,12 @@ def read(spec: CapacityRequestSpec, namespace: str, name: str) -> Unit:
     for i, s in enumerate(spec.topology_spread):
         with _naming(name, f"spec.topologySpread[{i}]."):
             spread.append(Spread(s.topology_key, s.max_skew, _MODES[s.when_unsatisfiable]))
-    group = ""
     if spec.co_location is not None:
         if not spec.co_location.topology_key:
             raise RequestError(name, "spec.coLocation.topologyKey", "is empty")
         requirements.append(Requirement(spec.co_location.topology_key, Operator.SAME))
-        group = _group(namespace, spec.co_location)
     with _naming(name, "spec."):
-        profile = Profile(
+        return Profile(
             requirements=tuple(requirements),
             spread=tuple(spread),
             priority=spec.priority,
@@ -87,8 +103,6 @@ def read(spec: CapacityRequestSpec, namespace: str, name: str) -> Unit:
             reclamation=_bucket("reclamationPenalty", spec.reclamation_penalty),
             max_per_machine=spec.max_per_node or 0,
         )
-        # A pod that asks for nothing still takes a place on a node.
-        return Unit(profile, group, demand(spec.resources) or ((PODS, 1),))
 
 
 @contextlib.contextmanager

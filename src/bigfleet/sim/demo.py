@@ -60,12 +60,10 @@ async def deliver(rollup: Rollup, listen: Address, tls: LiveTLS | None) -> Deliv
     try:
         start = time.perf_counter()
         message = pb.OperatorMessage(rollup=rollup_to_wire(rollup))
-        session = ShardStub(await dialer.channel()).Session()
-        await session.write(
-            pb.OperatorMessage(hello=pb.Hello(cluster_id=rollup.cluster_id, protocol_version=PROTOCOL_VERSION))
-        )
-        await session.write(message)
-        await session.done_writing()
+        hello = pb.Hello(cluster_id=rollup.cluster_id, protocol_version=PROTOCOL_VERSION)
+        frames = [pb.OperatorMessage(hello=hello), message]
+        # Handing all frames over, rather than writing them, leaves it to gRPC to stop when the far end hangs up.
+        session = ShardStub(await dialer.channel()).Session(iter(frames))
         echoes = [frame.ack.echo async for frame in session]
         elapsed = time.perf_counter() - start
     except grpc.aio.AioRpcError as error:

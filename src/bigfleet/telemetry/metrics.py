@@ -32,7 +32,8 @@ _HARDWARE = (1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 300.0, 450.0, 600.0
 _ACTION = Label("kind", ("Bootstrap", "Provision", "Reclaim", "Preempt", "Delete"))
 _BUCKET = Label("interruption_penalty_bucket", tuple(bucket.label for bucket in PenaltyBucket))
 _STATE = Label("state", tuple(state.label for state in MachineState))
-_CAPACITY_TYPE = Label("capacity_type", tuple(kind.label for kind in CapacityType if kind))
+# The contract lists four; a provider that names none is counted all the same, or the states would not add up.
+_CAPACITY_TYPE = Label("capacity_type", tuple(kind.label for kind in CapacityType))
 _CYCLE_PHASE = Label("phase", ("reconcile", "phase1", "phase2", "phase3", "execute"))
 _METHOD = Label("method", ("Create", "Configure", "Drain", "Delete", "Get", "List"))
 _PHASE = Label("phase")

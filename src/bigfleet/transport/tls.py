@@ -42,11 +42,12 @@ class TLSFiles:
     def from_flags(cls, cert: str | None, key: str | None, ca: str | None) -> Self | None:
         """The files that the flags name, or None when none is set; setting only some is an error."""
         given = {_CERT_FLAG: cert, _KEY_FLAG: key, _CA_FLAG: ca}
-        missing = [flag for flag, value in given.items() if not value]
+        if cert is None and key is None and ca is None:
+            return None
         if cert and key and ca:
             return cls(Path(cert), Path(key), Path(ca))
-        if len(missing) == len(given):
-            return None
+        # An empty value is most often a shell variable that was never set, and must not mean plaintext.
+        missing = [flag for flag, value in given.items() if not value]
         raise TLSConfigError(f"{', '.join(given)} go together; also set {' and '.join(missing)}, or none of them")
 
 

@@ -30,17 +30,8 @@ def machine_from_wire(message: pb.Machine) -> Machine:
         raise MachineRefusedError(machine_id, "structural", "capacity_type", problem)
     if not message.instance_type:
         raise MachineRefusedError(machine_id, "structural", "instance_type", "is empty")
-    price = message.price_per_hour
-    if not (math.isfinite(price) and price >= 0):
-        problem = f"{price} is no price: it must be finite and not negative"
-        raise MachineRefusedError(machine_id, "price", "price_per_hour", problem)
-    probability = message.interruption_probability
-    if not 0 <= probability <= 1:
-        problem = f"{probability} is no probability: it must lie between 0 and 1"
-        raise MachineRefusedError(machine_id, "interruption_probability", "interruption_probability", problem)
-    if capacity_type is CapacityType.SPOT and probability == 0:
-        problem = "is 0, but spot capacity can always be taken away"
-        raise MachineRefusedError(machine_id, "interruption_probability", "interruption_probability", problem)
+    price, probability = message.price_per_hour, message.interruption_probability
+    faults = _faults(price, probability, capacity_type)
     machine = Machine(
         id=machine_id,
         state=state,
@@ -48,10 +39,12 @@ def machine_from_wire(message: pb.Machine) -> Machine:
         capacity_type=capacity_type,
         host=_host(message, machine_id),
         zone=message.zone,
-        price_per_hour=price,
-        interruption_probability=probability,
+        price_per_hour=0.0 if "price" in faults else price,
+        interruption_probability=0.0 if "interruption_probability" in faults else probability,
         resources=_supply(message.resources.resources, machine_id, "resources"),
-        allocatable=_supply(message.allocatable.resources, machine_id, "allocatable"),
+        allocatable=(
+            _supply(message.allocatable.resources, machine_id, "allocatable") if message.allocatable.resources else None
+        ),
         labels=dict(message.labels),
         last_error=message.last_error,
         cluster=message.cluster,
@@ -61,7 +54,23 @@ def machine_from_wire(message: pb.Machine) -> Machine:
         check_invariants(machine)
     except InvariantError as error:
         raise MachineRefusedError(machine_id, "structural", error.field, error.problem) from None
+    for reason, (field, problem) in faults.items():
+        raise MachineRefusedError(machine_id, reason, field, problem, machine)
     return machine
+
+
+def _faults(price: float, probability: float, capacity_type: CapacityType) -> dict[str, tuple[str, str]]:
+    """What is wrong with a record's price and probability, by the reason it is counted under."""
+    faults = {}
+    if not (math.isfinite(price) and price >= 0):
+        faults["price"] = ("price_per_hour", f"{price} is no price: it must be finite and not negative")
+    if not 0 <= probability <= 1:
+        problem = f"{probability} is no probability: it must lie between 0 and 1"
+        faults["interruption_probability"] = ("interruption_probability", problem)
+    elif capacity_type is CapacityType.SPOT and probability == 0:
+        problem = "is 0, but spot capacity can always be taken away"
+        faults["interruption_probability"] = ("interruption_probability", problem)
+    return faults
 
 
 def machine_to_wire(machine: Machine) -> pb.Machine:
@@ -78,10 +87,15 @@ def machine_to_wire(machine: Machine) -> pb.Machine:
         resources=pb.Resources(resources=quantities(machine.resources)) if machine.resources else None,
         labels=machine.labels,
         last_error=machine.last_error,
-        allocatable=pb.Resources(resources=quantities(machine.allocatable)) if machine.allocatable else None,
+        allocatable=None if machine.allocatable is None else _allocatable(machine.allocatable),
         cluster=machine.cluster,
         shard_metadata=machine.shard_metadata,
     )
+
+
+def _allocatable(vector: Resources) -> pb.Resources:
+    """Nothing allocatable is written as no cpu: an empty map would read as unset, which means everything."""
+    return pb.Resources(resources=quantities(vector) or {"cpu": "0"})
 
 
 def _host(message: pb.Machine, machine_id: str) -> Host | None:

@@ -122,6 +122,8 @@ def _need_from_wire(message: pb.CapacityNeed, path: str) -> Need:
             spread.append(Spread(s.topology_key, s.max_skew, mode))
     aggregate = _vector(message.aggregate_resources, f"{path}.aggregate_resources", MAX_TOTAL)
     unit = _vector(message.min_unit, f"{path}.min_unit", MAX_UNITS)
+    if message.min_unit and not unit:
+        raise WireError(f"{path}.min_unit", "holds nothing but zeros; leave it out for demand that may be cut anywhere")
     with _naming(path):
         profile = Profile(
             requirements=requirements,

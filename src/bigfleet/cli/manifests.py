@@ -1,0 +1,63 @@
+"""Reading manifests that a person named on the command line."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from bigfleet.cli.program import InputError
+from bigfleet.model.crd import CapacityRequest, load_manifests
+
+
+def examples() -> Path:
+    """The example requests: beside the package where it is installed, in the checkout where it is developed."""
+    package = Path(str(files("bigfleet")))
+    installed = package / "examples" / "capacity-requests"
+    return installed if installed.is_dir() else package.parents[1] / "examples" / "capacity-requests"
+
+
+def read_requests(paths: list[Path]) -> list[CapacityRequest]:
+    """Every CapacityRequest in these files and folders. One with only a generateName is given a number, as a server
+    would give it a name; two of the same name are refused.
+    """
+    found: dict[tuple[str, str], CapacityRequest] = {}
+    for path in paths:
+        for file in _files(path):
+            for manifest in load_manifests(_text(file), str(file)):
+                if isinstance(manifest, CapacityRequest):
+                    request = _named(manifest, len(found))
+                    key = (request.metadata.namespace, request.metadata.name)
+                    if key in found:
+                        raise InputError(f"{file}: CapacityRequest {key[0]}/{key[1]} is there twice; rename one")
+                    found[key] = request
+    if not found:
+        raise InputError(f"{', '.join(map(str, paths))}: no CapacityRequest is in there")
+    return list(found.values())
+
+
+def _named(request: CapacityRequest, number: int) -> CapacityRequest:
+    if request.metadata.name:
+        return request
+    metadata = msgspec.structs.replace(request.metadata, name=f"{request.metadata.generate_name}{number}")
+    return msgspec.structs.replace(request, metadata=metadata)
+
+
+def _files(path: Path) -> list[Path]:
+    try:
+        if not path.is_dir():
+            return [path]
+        files_in = sorted(path.glob("*.yaml"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    if not files_in:
+        raise InputError(f"{path}: the folder holds no *.yaml file")
+    return files_in
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or 'cannot be read'}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
