@@ -1,0 +1,155 @@
+"""One decision: lay the columns out, run the three phases, and say the outcome in strings again."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bigfleet.engine import passes
+from bigfleet.engine.credit import LARGE
+from bigfleet.engine.giveback import RECLAIM_GRACE, give_back
+from bigfleet.engine.inventory import COMMITTED, NOBODY, Inventory
+from bigfleet.engine.layout import first_room, lay_out
+from bigfleet.engine.needs import NeedsTable
+from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp
+from bigfleet.engine.shapes import DaemonSets
+from bigfleet.engine.work import (
+    A_GRACE,
+    A_KIND,
+    A_MACHINE,
+    A_NEED,
+    A_OUTRANKED,
+    ACTIONS,
+    M_BOUND,
+    M_FLAGS,
+    M_NUMBER,
+    M_RANK,
+    M_SERVES,
+    M_SHAPE,
+    M_STATE,
+    N_CLUSTER,
+    N_OWN,
+    NOW,
+    OVERFLOW,
+    Work,
+)
+from bigfleet.model.machine import CapacityType, MachineState
+
+_KINDS = (Kind.BOOTSTRAP, Kind.PROVISION, Kind.PREEMPT)
+
+
+class Decision:
+    """The outcome: actions, and on demand what became of each need."""
+
+    def __init__(
+        self,
+        work: Work,
+        needs: NeedsTable,
+        inventory: Inventory,
+        slots: npt.NDArray[Any],
+        actions: list[Action],
+        dropped: list[str],
+        excess: frozenset[str],
+        capped: frozenset[str],
+    ) -> None:
+        self._work, self._needs, self._inventory, self._slots = work, needs, inventory, slots
+        self.actions = actions
+        self.dropped = dropped
+        self.excess = excess
+        self.capped = capped
+
+
+class Engine:
+    """A shard's picture of its fleet, and the decisions it makes on it."""
+
+    def __init__(self) -> None:
+        self.inventory = Inventory()
+        self.needs = NeedsTable(self.inventory)
+        self._daemons = DaemonSets(self.inventory.shapes)
+        self._clusters: dict[str, ClusterRecord] = {}
+
+    def set_cluster(self, record: ClusterRecord) -> None:
+        """Take what a cluster's session shows."""
+        self.inventory.clusters.intern(record.id)
+        self._clusters[record.id] = record
+
+    def decide(self, policy: Policy, now: int, next_binding: int) -> Decision:
+        """What to do now. Decides; changes nothing."""
+        room = first_room(self.inventory, self.needs)
+        for record in self._clusters.values():
+            self._daemons.intern(record.daemons)
+        while True:
+            work, slots = lay_out(
+                self.inventory, self.needs, self._daemons, self._clusters, policy, now, next_binding, room
+            )
+            self._run(work)
+            if not work.scalar[OVERFLOW]:
+                break
+            room = room.doubled()
+        return self._outcome(work, slots, policy)
+
+    def _run(self, w: Work) -> None:
+        bound = np.flatnonzero(w.machines[M_BOUND] >= 0)
+        order = bound[np.lexsort((w.machines[M_RANK, bound], w.machines[M_NUMBER, bound]))]
+        passes.link(w, order)
+        size = 1 << max(4, int(2 * len(w.needs[N_OWN])).bit_length())
+        passes.link_own(w, order, np.zeros(size, np.int64), np.full(size, NOBODY, np.int64))
+        passes.phase_one(w)
+        if not w.scalar[OVERFLOW]:
+            passes.phase_two(w)
+
+    def _outcome(self, w: Work, slots: npt.NDArray[Any], policy: Policy) -> Decision:
+        kept = np.flatnonzero(w.actions[A_KIND, : w.scalar[ACTIONS]] >= 0)
+        actions = [self._acquisition(w, slots, a) for a in kept.tolist()]
+        idle = (w.machines[M_STATE] == MachineState.IDLE) & (w.machines[M_SERVES] == NOBODY)
+        dropped = self._ids(w, np.flatnonzero(idle & ((w.machines[M_FLAGS] & COMMITTED) != 0)))
+        excess, capped = set(), set()
+        for cluster_id in sorted(self._clusters):
+            result = give_back(w, self.inventory, self._clusters[cluster_id], policy)
+            actions += [
+                Action(Kind.RECLAIM, self.inventory.ids[m], cluster_id, "no need took it", RECLAIM_GRACE)
+                for m in result.machines
+            ]
+            if result.excess:
+                excess.add(cluster_id)
+            if result.capped:
+                capped.add(cluster_id)
+        actions += self._releases(w, policy)
+        return Decision(w, self.needs, self.inventory, slots, actions, dropped, frozenset(excess), frozenset(capped))
+
+    def _acquisition(self, w: Work, slots: npt.NDArray[Any], a: int) -> Action:
+        kind = _KINDS[w.actions[A_KIND, a]]
+        machine, row = int(w.actions[A_MACHINE, a]), int(w.actions[A_NEED, a])
+        need = self.needs.need[slots[row]]
+        assert need is not None  # noqa: S101 - live slots only
+        profile = need.profile
+        cluster = str(self.inventory.clusters.values[w.needs[N_CLUSTER, row]])
+        stamp = Stamp(
+            need.key, profile.priority, profile.interruption, profile.reclamation, int(w.machines[M_NUMBER, machine])
+        )
+        if kind is Kind.PREEMPT:
+            outranked = int(w.actions[A_OUTRANKED, a])
+            reason = f"{cluster} at {profile.priority} outranks {'nobody' if outranked == LARGE else outranked}"
+        else:
+            reason = f"{cluster} needs {profile.fingerprint}"
+        return Action(kind, self.inventory.ids[machine], cluster, reason, int(w.actions[A_GRACE, a]), stamp)
+
+    def _releases(self, w: Work, policy: Policy) -> list[Action]:
+        inventory, now = self.inventory, int(w.scalar[NOW])
+        actions = []
+        idle = (w.machines[M_STATE] == MachineState.IDLE) & (w.machines[M_BOUND] == NOBODY)
+        types = inventory.shapes.capacity_type.view[w.machines[M_SHAPE]]
+        going = np.zeros(len(idle), bool)
+        for capacity_type, hold in policy.idle_hold.items():
+            going |= idle & (types == capacity_type) & (now - inventory.idle_since.view > hold)
+        for m in self._sorted(w, np.flatnonzero(going)):
+            hold = policy.idle_hold[CapacityType(int(types[m]))]
+            actions.append(Action(Kind.DELETE, inventory.ids[m], "", f"idle for more than {hold} s"))
+        return actions
+
+    def _sorted(self, w: Work, rows: npt.NDArray[Any]) -> list[int]:
+        ordered: list[int] = rows[np.argsort(w.machines[M_RANK, rows])].tolist()
+        return ordered
+
+    def _ids(self, w: Work, rows: npt.NDArray[Any]) -> list[str]:
+        return [self.inventory.ids[m] for m in self._sorted(w, rows)]

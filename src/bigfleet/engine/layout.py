@@ -1,0 +1,377 @@
+"""Laying out one decision: views of the kept columns beside fresh scratch columns."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from bigfleet.engine.compiled import entry
+from bigfleet.engine.inventory import Inventory
+from bigfleet.engine.needs import NeedsTable
+from bigfleet.engine.records import ClusterRecord, Policy
+from bigfleet.engine.shapes import DaemonSets
+from bigfleet.engine.work import (
+    C_DAEMONS,
+    C_DISTURBED,
+    C_FIRST,
+    C_LIVE_TAIL,
+    C_PARTIAL,
+    C_REPORTED,
+    FIRST_SPARE,
+    M_BOUND,
+    M_CLUSTER,
+    M_DRAIN_SECONDS,
+    M_FLAGS,
+    M_GONE,
+    M_NOT_BEFORE,
+    M_NUMBER,
+    M_OWN,
+    M_PRICE,
+    M_PROBABILITY,
+    M_RANK,
+    M_SERVES_PINNED,
+    M_SHAPE,
+    M_STAKES_INTERRUPTION,
+    M_STAKES_PRIORITY,
+    M_STAKES_RECLAMATION,
+    M_STAMP_INTERRUPTION,
+    M_STAMP_PRIORITY,
+    M_STAMP_RECLAMATION,
+    M_STATE,
+    N_ACTS,
+    N_ASKED,
+    N_CLUSTER,
+    N_DIVISIBLE,
+    N_DOMAIN,
+    N_INTERRUPTION,
+    N_LATER,
+    N_LIMIT,
+    N_MISSING,
+    N_OWN,
+    N_OWN_HEAD,
+    N_OWN_TAIL,
+    N_PRIORITY,
+    N_RECLAMATION,
+    N_REQUIREMENT,
+    N_SATISFIABLE,
+    N_SPREAD,
+    N_TOPOLOGY,
+    N_TWIN,
+    N_UNIT,
+    NEXT_BINDING,
+    NOW,
+    SCALARS,
+    Array,
+    Work,
+)
+from bigfleet.model.machine import CapacityType, MachineState
+
+NONE = -1
+_BILLION = 10**9
+_NO_TIER = 255
+
+
+class Room(NamedTuple):
+    """How much scratch there is; doubled and tried again when a decision runs out of it."""
+
+    entries: int
+    actions: int
+    seats: int
+    vectors: int
+    spares: int
+
+    def doubled(self) -> "Room":
+        """Twice as much of everything."""
+        return Room(*(2 * size for size in self))
+
+
+def first_room(inventory: Inventory, needs: NeedsTable) -> Room:
+    """Enough for all but odd cases."""
+    machines = len(inventory.ids)
+    return Room(2 * machines + 4 * len(needs) + 1024, machines + 16, machines + 1024, 1024, machines + 64)
+
+
+def lay_out(
+    inventory: Inventory,
+    needs: NeedsTable,
+    daemons: DaemonSets,
+    clusters: Mapping[str, ClusterRecord],
+    policy: Policy,
+    now: int,
+    next_binding: int,
+    room: Room,
+) -> tuple[Work, Array]:
+    """The columns of one decision, and the slots of the needs table in the order of its rows."""
+    shapes = inventory.shapes
+    slots = needs.order()
+    inventory.ranked()
+    shapes.update()
+    width = len(shapes.dimensions)
+    shapes.allocatable.resize(len(shapes), width)
+    needs.unit_vectors.resize(0, width)
+    daemons.widen()
+    n, r, c = len(inventory.ids), len(slots), max(1, len(inventory.clusters))
+    scalar = np.zeros(SCALARS, np.int64)
+    scalar[NOW], scalar[NEXT_BINDING] = now, next_binding
+
+    shape, state, bound = inventory.shape.view, inventory.state.view, inventory.bound.view.copy()
+    alive = (state != 0) & (state != MachineState.FAILED)
+    shape_count = np.bincount(shape[alive], minlength=max(1, len(shapes)))
+    shape_held = _held_shapes(inventory, policy, now)
+    cohorts = _cohorts(inventory, bound, shape_held, now, room.spares)
+    scalar[FIRST_SPARE] = len(cohorts.shape) - cohorts.spare
+    domain_count = np.array([shapes.topologies.count(t) for t in range(len(shapes.topologies))] or [0], np.int64)
+    cohort_list, cohort_list_start, cohort_list_offset = _cohorts_by_domain(
+        shapes.topologies.domain.view, cohorts, domain_count
+    )
+    most_domains = max(1, int(domain_count.max()))
+    most_constraints = max(1, int(np.diff(needs.spread_start.view).max()))
+
+    need_cluster = needs.cluster.view[slots].astype(np.int64)
+    need_unit = needs.unit.view[slots].astype(np.int64)
+    need_asked = needs.asked.view[slots]
+    divisible = needs.divisible.view[slots]
+    aggregate = np.zeros((r, width), np.int64)
+    for row in np.flatnonzero(divisible):
+        need = needs.need[slots[row]]
+        if need is not None:
+            for dimension, amount in shapes.dimensions.row(need.aggregate):
+                aggregate[row, dimension] = amount if dimension else 0
+    missing = need_asked.copy()
+    missing[divisible == 1] = (aggregate[divisible == 1] > 0).any(axis=1)
+    cluster_daemons, reported, partial, acts = _cluster_columns(inventory, daemons, clusters, needs, slots, c, now)
+    unit = np.ascontiguousarray(needs.unit_vectors.view)
+    least = np.full((c, width), np.iinfo(np.int64).max, np.int64)
+    later, first_of = np.full(r, NONE, np.int64), np.full(c, NONE, np.int64)
+    _by_cluster(need_cluster, need_unit, unit, least, later, first_of)
+
+    topologies = shapes.topologies
+    machines = np.full((M_GONE + 1, n), NONE, np.int64)
+    for at, column in (
+        (M_SHAPE, inventory.shape),
+        (M_STATE, inventory.state),
+        (M_CLUSTER, inventory.cluster),
+        (M_NUMBER, inventory.number),
+        (M_OWN, inventory.own),
+        (M_PRICE, inventory.price),
+        (M_PROBABILITY, inventory.probability),
+        (M_FLAGS, inventory.flags),
+        (M_RANK, inventory.rank),
+        (M_DRAIN_SECONDS, inventory.drain_seconds),
+        (M_NOT_BEFORE, inventory.not_before),
+        (M_STAMP_PRIORITY, inventory.stamp_priority),
+        (M_STAMP_INTERRUPTION, inventory.stamp_interruption),
+        (M_STAMP_RECLAMATION, inventory.stamp_reclamation),
+        (M_STAKES_PRIORITY, inventory.stakes_priority),
+        (M_STAKES_INTERRUPTION, inventory.stakes_interruption),
+        (M_STAKES_RECLAMATION, inventory.stakes_reclamation),
+    ):
+        machines[at] = column.view
+    machines[M_BOUND] = bound
+    machines[[M_SERVES_PINNED, M_GONE]] = 0
+
+    rows = np.zeros((N_OWN_TAIL + 1, r), np.int64)
+    for at, column in (
+        (N_CLUSTER, needs.cluster),
+        (N_REQUIREMENT, needs.requirement),
+        (N_UNIT, needs.unit),
+        (N_ASKED, needs.asked),
+        (N_OWN, needs.own),
+        (N_LIMIT, needs.limit),
+        (N_PRIORITY, needs.priority),
+        (N_INTERRUPTION, needs.interruption),
+        (N_RECLAMATION, needs.reclamation),
+        (N_TOPOLOGY, needs.topology),
+        (N_SPREAD, needs.spread),
+        (N_DIVISIBLE, needs.divisible),
+    ):
+        rows[at] = column.view[slots]
+    rows[N_TWIN] = _twins(rows[N_CLUSTER], needs.fingerprint.view[slots], rows[N_LIMIT])
+    rows[N_ACTS], rows[N_LATER], rows[N_MISSING] = acts, later, missing
+    rows[[N_DOMAIN, N_OWN_HEAD, N_OWN_TAIL]] = NONE
+    rows[N_SATISFIABLE] = 1
+
+    lists = np.full((C_LIVE_TAIL + 1, c), NONE, np.int64)
+    lists[C_DAEMONS], lists[C_REPORTED], lists[C_PARTIAL] = cluster_daemons, reported, partial
+    lists[C_DISTURBED], lists[C_FIRST] = 0, first_of
+    weights = (policy.weight_priority, policy.weight_drain, policy.weight_interrupt, policy.weight_reclaim)
+    work = Work(
+        machines=machines,
+        needs=rows,
+        clusters=lists,
+        cohorts=np.stack(
+            [
+                cohorts.shape,
+                cohorts.tier,
+                cohorts.price,
+                cohorts.probability,
+                cohorts.bucket,
+                cohorts.head,
+                cohorts.end,
+                np.zeros(len(cohorts.shape), np.int64),
+                np.full(len(cohorts.shape), NONE, np.int64),
+            ]
+        ).astype(np.int64),
+        entries=np.empty((3, room.entries), np.int64),
+        seats=np.empty((5, room.seats), np.int64),
+        sums=np.zeros((4, most_domains), np.int64),
+        shapes=np.stack([shapes.capacity_type.view == CapacityType.SPOT, shape_count, shape_held]).astype(np.int64)
+        if len(shapes)
+        else np.zeros((3, 1), np.int64),
+        spreads=np.stack([needs.spread_topology.view, needs.spread_skew.view, needs.spread_hard.view]).astype(np.int64),
+        actions=np.empty((6, room.actions), np.int64),
+        scalar=scalar,
+        allocatable=np.ascontiguousarray(shapes.allocatable.view),
+        matches=np.ascontiguousarray(shapes.matches.view),
+        domain=np.ascontiguousarray(topologies.domain.view),
+        domain_rank=np.ascontiguousarray(topologies.rank.view),
+        domain_count=domain_count,
+        daemon_base=np.ascontiguousarray(daemons.base.view),
+        daemon_start=daemons.extra_start.view,
+        daemon_requirement=daemons.extra_requirement.view,
+        daemon_extra=np.ascontiguousarray(daemons.extra.view),
+        cluster_least=least,
+        need_aggregate=aggregate,
+        unit=unit,
+        spread_start=needs.spread_start.view,
+        cohort_list=cohort_list,
+        cohort_list_start=cohort_list_start,
+        cohort_list_offset=cohort_list_offset,
+        pool=cohorts.pool,
+        free=np.zeros((n, width), np.int64),
+        vector=np.empty((room.vectors, width), np.int64),
+        configured=np.flatnonzero((state == MachineState.CONFIGURED) & (bound >= 0)),
+        level=np.zeros((most_constraints, most_domains), np.int64),
+        level_least=np.zeros(most_constraints, np.int64),
+        saved_gap=np.zeros(width, np.int64),
+        score_weights=np.array([round(weight * _BILLION) for weight in weights], np.int64),
+    )
+    return work, slots
+
+
+class _Cohorts(NamedTuple):
+    shape: Array
+    tier: Array
+    price: Array
+    probability: Array
+    bucket: Array
+    head: Array
+    end: Array
+    pool: Array
+    spare: int
+
+
+def _held_shapes(inventory: Inventory, policy: Policy, now: int) -> Array:
+    held = np.zeros(max(1, len(inventory.shapes)), np.uint8)
+    for (instance_type, zone, capacity_type), until in policy.held_out_shapes.items():
+        if until > now:
+            held[inventory.shapes.of_class(instance_type, zone, capacity_type)] = 1
+    return held
+
+
+def _cohorts(inventory: Inventory, bound: Array, shape_held: Array, now: int, spare: int) -> _Cohorts:
+    """The free pool: Idle or on its way there, then Speculative or on its way there; equal machines together."""
+    tiers = np.full(16, _NO_TIER, np.uint8)
+    tiers[[MachineState.IDLE, MachineState.DRAINING, MachineState.CREATING]] = 0
+    tiers[[MachineState.SPECULATIVE, MachineState.DELETING]] = 1
+    shape = inventory.shape.view
+    tier = tiers[inventory.state.view]
+    free = (bound < 0) & (tier != _NO_TIER) & (inventory.not_before.view <= now)
+    rows = np.flatnonzero(free)
+    rows = rows[shape_held[shape[rows]] == 0]
+    price, probability = inventory.price.view, inventory.probability.view
+    bucket, rank = inventory.stamp_reclamation.view, inventory.rank.view
+    keys = (rank[rows], bucket[rows], probability[rows], price[rows], shape[rows], tier[rows])
+    rows = rows[np.lexsort(keys)]
+    columns = [tier[rows], shape[rows], price[rows], probability[rows], bucket[rows]]
+    starts = np.zeros(len(rows), bool)
+    starts[:1] = True
+    for column in columns:
+        starts[1:] |= column[1:] != column[:-1]
+    head = np.flatnonzero(starts)
+    end = np.append(head[1:], len(rows)) if len(head) else head
+    spares = np.arange(len(rows), len(rows) + spare)
+    first = rows[head]
+    return _Cohorts(
+        shape=np.concatenate([shape[first], np.zeros(spare, np.int32)]),
+        tier=np.concatenate([tier[first], np.zeros(spare, np.uint8)]),
+        price=np.concatenate([price[first], np.zeros(spare, np.int64)]),
+        probability=np.concatenate([probability[first], np.zeros(spare, np.int32)]),
+        bucket=np.concatenate([bucket[first], np.zeros(spare, np.uint8)]),
+        head=np.concatenate([head, spares]),
+        end=np.concatenate([end, spares]),
+        pool=np.concatenate([rows, np.zeros(spare, np.int64)]),
+        spare=spare,
+    )
+
+
+def _cohorts_by_domain(domain: Array, cohorts: _Cohorts, domain_count: Array) -> tuple[Array, Array, Array]:
+    """For each topology and domain, the cohorts whose machines stand there."""
+    real = len(cohorts.shape) - cohorts.spare
+    lists, starts, offsets = [], [np.zeros(1, np.int64)], []
+    at = 0
+    for topology in range(domain.shape[0]):
+        places = domain[topology, cohorts.shape[:real]]
+        inside = np.flatnonzero(places >= 0)
+        ordered = inside[np.argsort(places[inside], kind="stable")]
+        counts = np.bincount(places[inside], minlength=int(domain_count[topology]))
+        offsets.append(sum(len(part) for part in starts) - 1)
+        starts.append(at + np.cumsum(counts))
+        lists.append(ordered)
+        at += len(ordered)
+    return (
+        np.concatenate(lists).astype(np.int64) if lists else np.zeros(1, np.int64),
+        np.concatenate(starts).astype(np.int64),
+        np.array(offsets or [0], np.int64),
+    )
+
+
+def _cluster_columns(
+    inventory: Inventory,
+    daemons: DaemonSets,
+    clusters: Mapping[str, ClusterRecord],
+    needs: NeedsTable,
+    slots: Array,
+    count: int,
+    now: int,
+) -> tuple[Array, Array, Array, Array]:
+    sets, reported = np.zeros(count, np.int32), np.zeros(count, np.uint8)
+    partial, live = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+    held: dict[tuple[int, int], bool] = {}
+    for record in clusters.values():
+        at = inventory.clusters.intern(record.id)
+        sets[at] = daemons.intern(record.daemons)
+        reported[at], partial[at], live[at] = record.reported, record.partial, record.live
+        for fingerprint, until in record.held_out.items():
+            if until > now:
+                held[at, needs.fingerprint_number(fingerprint)] = True
+    acts = live[needs.cluster.view[slots]]
+    if held:
+        for row, slot in enumerate(slots):
+            if (int(needs.cluster.view[slot]), int(needs.fingerprint.view[slot])) in held:
+                acts[row] = 0
+    return sets, reported, partial, acts
+
+
+def _twins(cluster: Array, fingerprint: Array, limit: Array) -> Array:
+    """Rings of the rows of one cluster that share a machine limit."""
+    twin = np.arange(len(cluster), dtype=np.int32)
+    last: dict[tuple[int, int], int] = {}
+    for row in np.flatnonzero(limit):
+        key = (int(cluster[row]), int(fingerprint[row]))
+        other = last.get(key)
+        if other is not None:
+            twin[row], twin[other] = twin[other], row
+        last[key] = int(row)
+    return twin
+
+
+@entry
+def _by_cluster(cluster: Array, unit_of: Array, unit: Array, least: Array, later: Array, first_of: Array) -> None:
+    """Each cluster's rows as a list in the order, and the least that any of its units asks of each dimension."""
+    for row in range(cluster.shape[0] - 1, -1, -1):
+        c = cluster[row]
+        later[row] = first_of[c]
+        first_of[c] = row
+        for d in range(least.shape[1]):
+            least[c, d] = min(least[c, d], unit[unit_of[row], d])

@@ -1,0 +1,129 @@
+"""What goes into a decision and what comes out, as values with strings: the engine's edge.
+
+Everything behind it is columns of integers. Times are whole seconds on whatever clock the caller keeps.
+"""
+
+import enum
+from collections.abc import Mapping
+
+import msgspec
+
+from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.machine import CapacityType, Machine
+from bigfleet.model.need import Daemon, NeedKey
+from bigfleet.model.resources import Resources
+
+
+class Stamp(msgspec.Struct, frozen=True, gc=False):
+    """What a binding was made for, and its place in the order of all bindings of this shard."""
+
+    key: NeedKey
+    priority: int
+    interruption: PenaltyBucket
+    reclamation: PenaltyBucket
+    number: int
+
+
+class Stakes(msgspec.Struct, frozen=True, gc=False):
+    """The highest priority and penalties among pods that no request speaks for."""
+
+    priority: int
+    interruption: PenaltyBucket
+    reclamation: PenaltyBucket
+
+
+class MachineRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One machine as its provider shows it, and what the shard itself knows of it.
+
+    From the decision to preempt or reclaim on, the shard shows a machine as Draining; `machine.cluster` is then the
+    one it drains from and `committed_to` the one it drains for, empty for nobody.
+    """
+
+    machine: Machine
+    committed_to: str = ""
+    stamp: Stamp | None = None
+    drain_seconds: int = 60
+    not_before: int = 0
+    idle_since: int = 0
+    empty: bool = False
+    unrequested: Stakes | None = None
+    protected: bool = False
+    not_ready: bool = False
+    reclaim_hold_until: int = 0
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One cluster as its session shows it. `held_out` maps fingerprints to the time before which they may not act."""
+
+    id: str
+    reported: bool = True
+    live: bool = True
+    partial: bool = False
+    excess_since: int | None = None
+    reclaimed_in_window: int = 0
+    daemons: tuple[Daemon, ...] = ()
+    held_out: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shard's configuration fixes. A capacity type without an idle hold is never released."""
+
+    weight_priority: float = 1.0
+    weight_drain: float = 0.1
+    weight_interrupt: float = 0.1
+    weight_reclaim: float = 0.1
+    idle_hold: Mapping[CapacityType, int] = msgspec.field(
+        default_factory=lambda: {CapacityType.ON_DEMAND: 300, CapacityType.SPOT: 60}
+    )
+    reclaim_after: int = 30
+    reclaim_percent: int = 5
+    draining_percent: int = 25
+    held_out_shapes: Mapping[tuple[str, str, CapacityType], int] = msgspec.field(default_factory=dict)
+
+
+class Kind(enum.Enum):
+    """What an action asks for."""
+
+    BOOTSTRAP = "Bootstrap"
+    PROVISION = "Provision"
+    PREEMPT = "Preempt"
+    RECLAIM = "Reclaim"
+    DELETE = "Delete"
+
+
+class UnmetReason(enum.IntEnum):
+    """Why a need is short. Values are the wire numbers."""
+
+    NONE = 0
+    PRIORITY_STARVED = 1
+    NO_MATCHING_SUPPLY = 2
+    TOPOLOGY_UNSATISFIABLE = 3
+    PREEMPTION_EXHAUSTED = 4
+
+
+class Action(msgspec.Struct, frozen=True, gc=False):
+    """One decided action. A Reclaim or Delete is for no need, so it carries no stamp."""
+
+    kind: Kind
+    machine: str
+    cluster: str
+    reason: str
+    grace_seconds: int = 0
+    stamp: Stamp | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What became of one need this cycle."""
+
+    cluster: str
+    key: NeedKey
+    satisfied: bool
+    missing_units: int
+    residual: Resources
+    claimed_machines: int
+    bootstraps: int
+    provisions: int
+    preempts: int
+    domain: tuple[str, ...]
+    same_satisfiable: bool
+    unmet_reason: UnmetReason

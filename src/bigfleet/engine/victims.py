@@ -1,0 +1,219 @@
+"""Victims: machines of other clusters that a need may preempt, in the order in which they go. Compiled; section 7."""
+
+from bigfleet.engine.acquire import bind, evict, half_dollars
+from bigfleet.engine.compiled import walk
+from bigfleet.engine.credit import (
+    LARGE,
+    NONE,
+    admits,
+    fitting_units,
+    fresh_units,
+    is_pinned,
+    take,
+    take_divisible,
+)
+from bigfleet.engine.inventory import COMMITTED, EMPTY, PROTECTED, STAMPED, UNREQUESTED
+from bigfleet.engine.work import (
+    C_PARTIAL,
+    C_REPORTED,
+    H_HELD,
+    M_ACTION,
+    M_BOUND,
+    M_CLUSTER,
+    M_DRAIN_SECONDS,
+    M_FLAGS,
+    M_GONE,
+    M_NOT_BEFORE,
+    M_PROBABILITY,
+    M_RANK,
+    M_SERVES,
+    M_SERVES_PINNED,
+    M_SHAPE,
+    M_STAKES_INTERRUPTION,
+    M_STAKES_PRIORITY,
+    M_STAKES_RECLAMATION,
+    M_STAMP_INTERRUPTION,
+    M_STAMP_PRIORITY,
+    M_STAMP_RECLAMATION,
+    M_STATE,
+    N_CLUSTER,
+    N_DIVISIBLE,
+    N_INTERRUPTION,
+    N_MISSING,
+    N_PRIORITY,
+    N_RECLAMATION,
+    N_TOPOLOGY,
+    NOW,
+    PREEMPT,
+    Work,
+)
+
+CONFIGURED = 5
+PINNED = 27
+LONGEST_GRACE = 600
+
+
+@walk
+def standing(w: Work, machine: int) -> tuple[bool, int, int, int, bool]:
+    """What stands between a machine and being a victim: (serves, priority, interruption, reclamation, pinned)."""
+    cluster = w.machines[M_CLUSTER, machine]
+    flags = w.machines[M_FLAGS, machine]
+    serves, priority, interruption, reclamation, pinned = False, 0, 1, 1, False
+    if cluster == NONE or not w.clusters[C_REPORTED, cluster]:
+        if not flags & STAMPED:
+            return True, 0, 1, 1, True
+        serves, priority = True, w.machines[M_STAMP_PRIORITY, machine]
+        interruption, reclamation = w.machines[M_STAMP_INTERRUPTION, machine], w.machines[M_STAMP_RECLAMATION, machine]
+        pinned = interruption == PINNED or reclamation == PINNED
+    elif w.machines[M_SERVES, machine] != NONE:
+        need = w.machines[M_SERVES, machine]
+        serves, priority = True, w.needs[N_PRIORITY, need]
+        interruption, reclamation = w.needs[N_INTERRUPTION, need], w.needs[N_RECLAMATION, need]
+        pinned = w.machines[M_SERVES_PINNED, machine] == 1
+    if flags & UNREQUESTED:
+        priority = (
+            max(priority, w.machines[M_STAKES_PRIORITY, machine]) if serves else w.machines[M_STAKES_PRIORITY, machine]
+        )
+        interruption = max(interruption, w.machines[M_STAKES_INTERRUPTION, machine])
+        reclamation = max(reclamation, w.machines[M_STAKES_RECLAMATION, machine])
+        pinned = (
+            pinned
+            or w.machines[M_STAKES_INTERRUPTION, machine] == PINNED
+            or w.machines[M_STAKES_RECLAMATION, machine] == PINNED
+        )
+        serves = True
+    return serves, priority, interruption, reclamation, pinned
+
+
+@walk
+def may_preempt(w: Work, need: int, machine: int) -> bool:
+    """Whether the need may take this machine from another cluster, whose own need is strictly lower."""
+    flags = w.machines[M_FLAGS, machine]
+    bound = w.machines[M_BOUND, machine]
+    if (
+        w.machines[M_GONE, machine]
+        or w.machines[M_STATE, machine] != CONFIGURED
+        or bound == NONE
+        or bound == w.needs[N_CLUSTER, need]
+        or w.machines[M_ACTION, machine] != NONE
+    ):
+        return False
+    if flags & (COMMITTED | PROTECTED):
+        return False
+    cluster = w.machines[M_CLUSTER, machine]
+    if cluster != NONE and w.clusters[C_PARTIAL, cluster] and not flags & (EMPTY | UNREQUESTED):
+        return False
+    if w.machines[M_NOT_BEFORE, machine] > w.scalar[NOW] or w.shapes[H_HELD, w.machines[M_SHAPE, machine]]:
+        return False
+    serves, priority, _, _, pinned = standing(w, machine)
+    return not pinned and (not serves or priority < w.needs[N_PRIORITY, need])
+
+
+@walk
+def score(w: Work, need: int, machine: int) -> int:
+    """Section 7's score in billionths, each term rounded down."""
+    serves, priority, interruption, reclamation, _ = standing(w, machine)
+    gap = w.needs[N_PRIORITY, need] - priority if serves else 0
+    return (
+        gap * w.score_weights[0]
+        + w.score_weights[1] // max(1, w.machines[M_DRAIN_SECONDS, machine])
+        + w.score_weights[2] * 100 // max(1, 50 * half_dollars(interruption))
+        + w.score_weights[3] * 100 // max(1, 50 * half_dollars(reclamation))
+    )
+
+
+@walk
+def goes_before(w: Work, need: int, one: int, other: int) -> bool:
+    """Whether victim `one` is taken before `other`."""
+    if is_pinned(w, need):
+        one_risky, other_risky = w.machines[M_PROBABILITY, one] > 0, w.machines[M_PROBABILITY, other] > 0
+        if one_risky != other_risky:
+            return other_risky
+    one_serves, other_serves = standing(w, one)[0], standing(w, other)[0]
+    if one_serves != other_serves:
+        return other_serves
+    one_score, other_score = score(w, need, one), score(w, need, other)
+    if one_score != other_score:
+        return one_score > other_score
+    return w.machines[M_RANK, one] < w.machines[M_RANK, other]
+
+
+@walk
+def counts_for(w: Work, need: int, machine: int) -> bool:
+    """Whether the machine, emptied, would hold something that the need misses."""
+    shape = w.machines[M_SHAPE, machine]
+    if not w.needs[N_DIVISIBLE, need]:
+        return fresh_units(w, need, shape) > 0
+    for d in range(1, w.allocatable.shape[1]):
+        if w.need_aggregate[need, d] > 0 and w.allocatable[shape, d] > 0:
+            return True
+    return False
+
+
+@walk
+def best_victim(w: Work, need: int, domain: int) -> int:
+    """The machine that goes first for the need, inside its domain if it has one; NONE if there is none."""
+    topology = w.needs[N_TOPOLOGY, need]
+    best = NONE
+    for i in range(w.configured.shape[0]):
+        machine = w.configured[i]
+        shape = w.machines[M_SHAPE, machine]
+        if domain != NONE and w.domain[topology, shape] != domain:
+            continue
+        if not admits(w, need, shape) or not may_preempt(w, need, machine) or not counts_for(w, need, machine):
+            continue
+        if best == NONE or goes_before(w, need, machine, best):
+            best = machine
+    return best
+
+
+@walk
+def victim_units(w: Work, need: int, domain: int) -> int:
+    """Units that victims of one domain would hold, all of them emptied."""
+    topology, units = w.needs[N_TOPOLOGY, need], 0
+    for i in range(w.configured.shape[0]):
+        machine = w.configured[i]
+        shape = w.machines[M_SHAPE, machine]
+        if w.domain[topology, shape] == domain and admits(w, need, shape) and may_preempt(w, need, machine):
+            units += fresh_units(w, need, shape)
+    return units
+
+
+@walk
+def grace_of(w: Work, need: int, machine: int) -> int:
+    """Seconds that the victim's pods are given, by the gap in priority."""
+    serves, priority, _, _, _ = standing(w, machine)
+    if not serves:
+        return LONGEST_GRACE
+    gap = w.needs[N_PRIORITY, need] - priority
+    if gap > 900_000:
+        return 10
+    if gap > 500_000:
+        return 30
+    if gap > 100_000:
+        return 120
+    return LONGEST_GRACE
+
+
+@walk
+def take_victim(w: Work, need: int, machine: int) -> None:
+    """Preempt the machine for the need."""
+    serves, priority, _, _, _ = standing(w, machine)
+    grace = grace_of(w, need, machine)
+    evict(w, machine)
+    bind(w, need, machine, PREEMPT, grace, priority if serves else LARGE)
+
+
+@walk
+def preempt(w: Work, need: int, domain: int) -> None:
+    """Take victims, first to go first, until nothing is missing or nobody is left."""
+    while w.needs[N_MISSING, need] > 0:
+        machine = best_victim(w, need, domain)
+        if machine == NONE:
+            return
+        take_victim(w, need, machine)
+        if w.needs[N_DIVISIBLE, need]:
+            if not take_divisible(w, need, machine):
+                return
+        else:
+            take(w, need, machine, min(fitting_units(w, need, machine), w.needs[N_MISSING, need]))
