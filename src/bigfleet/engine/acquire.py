@@ -185,14 +185,17 @@ def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_
 @walk
 def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
     """Whether the need may buy from the cohort: there is a machine left and, if a later need of another cluster bought
-    it in this very decision, needs are being served `again`.
+    it in this very decision, needs are being served `again` and none before this one relies on it by now.
     """
     if w.cohorts[K_HEAD, cohort] >= w.cohorts[K_END, cohort] or not admits(w, need, w.cohorts[K_SHAPE, cohort]):
         return False
     buyer = w.cohorts[K_BUYER, cohort]
     if buyer == NONE:
         return True
-    return again and buyer > need and w.needs[N_CLUSTER, buyer] != w.needs[N_CLUSTER, need]
+    if not again or buyer <= need or w.needs[N_CLUSTER, buyer] == w.needs[N_CLUSTER, need]:
+        return False
+    user = w.machines[M_SERVES, w.pool[w.cohorts[K_HEAD, cohort]]]
+    return user == NONE or user > need
 
 
 @walk

@@ -1,6 +1,6 @@
 """One decision: lay the columns out, run the three phases, and say the outcome in strings again."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from bigfleet.engine.layout import first_room, lay_out
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp
 from bigfleet.engine.shapes import DaemonSets
+from bigfleet.engine.verdicts import Verdicts
 from bigfleet.engine.work import (
     A_GRACE,
     A_KIND,
@@ -38,25 +39,18 @@ from bigfleet.model.machine import CapacityType, MachineState
 _KINDS = (Kind.BOOTSTRAP, Kind.PROVISION, Kind.PREEMPT)
 
 
-class Decision:
-    """The outcome: actions, and on demand what became of each need."""
+class Decision(NamedTuple):
+    """The outcome: actions in the order they were decided, and on demand what became of each need.
 
-    def __init__(
-        self,
-        work: Work,
-        needs: NeedsTable,
-        inventory: Inventory,
-        slots: npt.NDArray[Any],
-        actions: list[Action],
-        dropped: list[str],
-        excess: frozenset[str],
-        capped: frozenset[str],
-    ) -> None:
-        self._work, self._needs, self._inventory, self._slots = work, needs, inventory, slots
-        self.actions = actions
-        self.dropped = dropped
-        self.excess = excess
-        self.capped = capped
+    `dropped` are machines whose commitment ends, `excess` clusters with a Configured machine that nobody took, `capped`
+    those of them whose rail held something back.
+    """
+
+    actions: list[Action]
+    verdicts: Verdicts
+    dropped: list[str]
+    excess: frozenset[str]
+    capped: frozenset[str]
 
 
 class Engine:
@@ -115,7 +109,8 @@ class Engine:
             if result.capped:
                 capped.add(cluster_id)
         actions += self._releases(w, policy)
-        return Decision(w, self.needs, self.inventory, slots, actions, dropped, frozenset(excess), frozenset(capped))
+        verdicts = Verdicts(w, self.needs, self.inventory, slots)
+        return Decision(actions, verdicts, dropped, frozenset(excess), frozenset(capped))
 
     def _acquisition(self, w: Work, slots: npt.NDArray[Any], a: int) -> Action:
         kind = _KINDS[w.actions[A_KIND, a]]

@@ -3,7 +3,7 @@
 A roll-up replaces one cluster's rows at the cost of what changed; a row that stays keeps its arrival.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -70,8 +70,8 @@ class NeedsTable:
     def __len__(self) -> int:
         return len(self.need) - len(self._vacant)
 
-    def replace(self, cluster_id: str, needs: Sequence[Need]) -> None:
-        """Make these the cluster's demand. Equal rows are summed."""
+    def replace(self, cluster_id: str, needs: Sequence[Need], arrivals: Mapping[NeedKey, int] | None = None) -> None:
+        """Make these the cluster's demand. Equal rows are summed; `arrivals` are those known from before a restart."""
         cluster = self._inventory.clusters.intern(cluster_id)
         rows: dict[NeedKey, Need] = {}
         for need in needs:
@@ -82,12 +82,13 @@ class NeedsTable:
         gone = [key for key in slots if key not in rows]
         for key in gone:
             self._free(slots.pop(key))
-        arrival = self._arrivals
+        now = self._arrivals
         for key, need in rows.items():
             slot = slots.get(key)
             if slot is None:
+                arrival = now if arrivals is None else arrivals.get(key, now)
                 slots[key] = self._add(cluster, cluster_id, key, need, arrival)
-                self._arrivals = arrival + 1
+                self._arrivals = max(self._arrivals, arrival + 1)
             elif self.need[slot] != need:
                 self.need[slot] = need
                 self.asked.view[slot] = need.units

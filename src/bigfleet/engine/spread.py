@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from bigfleet.engine.acquire import buy, cohort_at, cohort_range, is_better, is_open, price_for_gap
-from bigfleet.engine.compiled import walk
+from bigfleet.engine.compiled import entry, walk
 from bigfleet.engine.credit import NONE, admits, fitting_units, fresh_units, is_eligible, take
 from bigfleet.engine.victims import counts_for, goes_before, may_preempt, take_victim
 from bigfleet.engine.work import (
@@ -381,3 +381,43 @@ def own_spread_units(w: Work, need: int, domain: int) -> int:
     _level_all(w, need, domain)
     own = _seat_own(w, need, domain)
     return _place(w, need, own, own, own)
+
+
+@entry
+def could_hold(w: Work, need: int, machines: Array) -> bool:
+    """Whether the whole fleet (its machines by id), empty and all this row's, would hold it within domain and skew."""
+    topology = w.needs[N_TOPOLOGY, need]
+    if topology < 0:
+        return _domain_could_hold(w, need, NONE, machines)
+    for domain in range(w.domain_count[topology]):
+        if _domain_could_hold(w, need, domain, machines):
+            return True
+    return False
+
+
+@walk
+def _domain_could_hold(w: Work, need: int, domain: int, machines: Array) -> bool:
+    """The same inside one domain: unit by unit, to the first machine of the emptiest part that has room."""
+    topology, asked, seats, total = w.needs[N_TOPOLOGY, need], w.needs[N_ASKED, need], 0, 0
+    for i in range(machines.shape[0]):
+        shape = w.machines[M_SHAPE, machines[i]]
+        if is_eligible(w, need, shape) and (topology < 0 or w.domain[topology, shape] == domain):
+            units = fresh_units(w, need, shape)
+            seats = _seat(w, seats, machines[i], units, NONE)
+            total += units
+    if total < asked or not has_hard_spread(w, need):
+        return total >= asked
+    _level_all(w, need, domain)
+    w.level_least[:] = 0
+    for _ in range(asked):
+        best = NONE
+        for i in range(seats):
+            shape = w.machines[M_SHAPE, w.seats[S_MACHINE, i]]
+            if w.seats[S_ROOM, i] > 0 and _allows(w, need, shape):
+                if best == NONE or _is_emptier(w, need, shape, w.machines[M_SHAPE, w.seats[S_MACHINE, best]]) < 0:
+                    best = i
+        if best == NONE:
+            return False
+        w.seats[S_ROOM, best] -= 1
+        _raise_level(w, need, w.machines[M_SHAPE, w.seats[S_MACHINE, best]])
+    return True
