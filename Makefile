@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ONLY ?=
+SECONDS ?= 60
 TESTS ?= tests
 
 define say
@@ -32,8 +33,13 @@ demo: $(STAMP) ## roll up the example CapacityRequests and show the demand they 
 	$(call say,bigfleet demo)
 	@$(BIN)/bigfleet demo
 
+.PHONY: warm-up
+warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes once, a second after that)
+	$(call say,bigfleet warm-up)
+	@$(BIN)/bigfleet warm-up
+
 .PHONY: test
-test: $(STAMP) ## run the tests
+test: warm-up ## run the tests
 	$(call say,pytest $(TESTS))
 	@$(BIN)/python -m pytest -n 2 $(TESTS)
 
@@ -55,6 +61,11 @@ lint: $(STAMP) ## check style, types, layers, protos
 bench: $(STAMP) ## measure every budget (ONLY=model for one part)
 	$(call say,benchmarks $(ONLY))
 	@$(BIN)/python -m bench $(ONLY)
+
+.PHONY: search-laws
+search-laws: warm-up ## hunt for fleets that break a law of the engine (SECONDS=60)
+	$(call say,searching for $(SECONDS) s)
+	@cd tests/engine && "$(CURDIR)/$(BIN)/python" -m oracle.search --seconds $(SECONDS)
 
 .PHONY: generate
 generate: $(STAMP) ## write the wire stubs from api/proto

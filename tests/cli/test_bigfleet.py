@@ -1,5 +1,6 @@
 """The installed console scripts, run as a person runs them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def run(*arguments: str | Path, program: str = "bigfleet", encoding: str = "utf-
         timeout=60,
         check=False,
         cwd=ROOT,
-        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": encoding},
+        env={**os.environ, "COLUMNS": "200", "PYTHONIOENCODING": encoding},
     )
 
 
@@ -55,6 +56,12 @@ def test_every_subcommand_explains_itself_with_an_example() -> None:
     assert "Examples: bigfleet demo" in result.stdout
     for flag in ("--cluster-id", "--listen", "--tls-cert", "--tls-key", "--tls-ca", "--log-level"):
         assert flag in result.stdout
+
+
+def test_the_engine_can_be_compiled_ahead_of_time() -> None:
+    result = run("warm-up")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("the decision engine is compiled, in ")
 
 
 def test_the_version_is_told() -> None:

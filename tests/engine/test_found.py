@@ -1,4 +1,4 @@
-"""Counter-examples found while the oracle was written; the numbers are those of AMBIGUITIES.md."""
+"""Counter-examples found while the oracle was written; the numbers are those of ADR 9."""
 
 from dataclasses import replace
 

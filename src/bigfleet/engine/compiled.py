@@ -24,7 +24,8 @@ def _folder() -> Path:
     return (Path(chosen) if chosen else cache / "bigfleet") / f"engine-{digest.hexdigest()}"
 
 
-setattr(numba.core.config, "CACHE_DIR", str(_folder()))  # noqa: B010 - numba makes its settings at import
+FOLDER = _folder()
+setattr(numba.core.config, "CACHE_DIR", str(FOLDER))  # noqa: B010 - numba makes its settings at import
 
 walk = numba.njit(nogil=True)
 entry = numba.njit(nogil=True, cache=True)

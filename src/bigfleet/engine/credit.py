@@ -170,26 +170,24 @@ def units_on(w: Work, need: int, machine: int) -> int:
 
 @walk
 def take(w: Work, need: int, machine: int, units: int) -> None:
-    """So many units more of the need on the machine. Only the need being served takes, so its entries are the last."""
+    """So many units of the need on a machine that it takes nothing from yet.
+
+    Only the need being served takes, so its entries are the last and stand together.
+    """
     unit = w.unit[w.needs[N_UNIT, need]]
     for d in range(unit.shape[0]):
         w.free[machine, d] -= units * unit[d]
     w.needs[N_MISSING, need] -= units
-    first, count = w.needs[N_FIRST, need], w.needs[N_COUNT, need]
-    for e in range(first, first + count):
-        if w.entries[E_MACHINE, e] == machine:
-            w.entries[E_UNITS, e] += units
-            return
     e = w.scalar[ENTRIES]
     if e >= w.entries.shape[1]:
         w.scalar[OVERFLOW] = 1
         return
-    if count == 0:
+    if w.needs[N_COUNT, need] == 0:
         w.needs[N_FIRST, need] = e
     w.entries[E_MACHINE, e] = machine
     w.entries[E_UNITS, e] = units
     w.entries[E_VECTOR, e] = NONE
-    w.needs[N_COUNT, need] = count + 1
+    w.needs[N_COUNT, need] += 1
     w.scalar[ENTRIES] = e + 1
 
 

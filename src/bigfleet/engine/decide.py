@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from bigfleet.engine import passes
 from bigfleet.engine.credit import LARGE
-from bigfleet.engine.giveback import RECLAIM_GRACE, give_back
+from bigfleet.engine.giveback import RECLAIM_GRACE, give_back, with_excess
 from bigfleet.engine.inventory import COMMITTED, NOBODY, Inventory
 from bigfleet.engine.layout import first_room, lay_out
 from bigfleet.engine.needs import NeedsTable
@@ -83,8 +83,7 @@ class Engine:
         return self._outcome(work, slots, policy)
 
     def _run(self, w: Work) -> None:
-        bound = np.flatnonzero(w.machines[M_BOUND] >= 0)
-        order = bound[np.lexsort((w.machines[M_RANK, bound], w.machines[M_NUMBER, bound]))]
+        order = self.inventory.binding_order()
         passes.link(w, order)
         size = 1 << max(4, int(2 * len(w.needs[N_OWN])).bit_length())
         passes.link_own(w, order, np.zeros(size, np.int64), np.full(size, NOBODY, np.int64))
@@ -98,14 +97,17 @@ class Engine:
         idle = (w.machines[M_STATE] == MachineState.IDLE) & (w.machines[M_SERVES] == NOBODY)
         dropped = self._ids(w, np.flatnonzero(idle & ((w.machines[M_FLAGS] & COMMITTED) != 0)))
         excess, capped = set(), set()
+        has_excess = with_excess(w)
         for cluster_id in sorted(self._clusters):
-            result = give_back(w, self.inventory, self._clusters[cluster_id], policy)
+            record = self._clusters[cluster_id]
+            if not record.reported or not has_excess[self.inventory.clusters.intern(cluster_id)]:
+                continue
+            excess.add(cluster_id)
+            result = give_back(w, self.inventory, record, policy)
             actions += [
                 Action(Kind.RECLAIM, self.inventory.ids[m], cluster_id, "no need took it", RECLAIM_GRACE)
                 for m in result.machines
             ]
-            if result.excess:
-                excess.add(cluster_id)
             if result.capped:
                 capped.add(cluster_id)
         actions += self._releases(w, policy)

@@ -33,6 +33,7 @@ from bigfleet.engine.work import (
     K_END,
     K_HEAD,
     K_SHAPE,
+    KIND_POOL,
     M_ALL_NEXT,
     M_BOUND,
     M_NUMBER,
@@ -43,6 +44,7 @@ from bigfleet.engine.work import (
     N_ASKED,
     N_CLUSTER,
     N_DOMAIN,
+    N_KIND,
     N_MISSING,
     N_OWN,
     N_OWN_HEAD,
@@ -266,12 +268,29 @@ def _can_complete(w: Work, need: int, domain: int, missing: int, victims: bool) 
 @walk
 def _best_untouched(w: Work, need: int, asked: int, victims: bool) -> int:
     """The first domain in which the gang has nothing yet and could be had whole."""
+    if not victims and asked > _most_in_pool(w, need):
+        return NONE
     best = NONE
     for domain in range(w.domain_count[w.needs[N_TOPOLOGY, need]]):
         if w.sums[D_BOUND, domain] == 0 and _can_complete(w, need, domain, asked, victims):
             if best == NONE or _is_smaller(w, need, domain, best):
                 best = domain
     return best
+
+
+@walk
+def _most_in_pool(w: Work, need: int) -> int:
+    """No domain's free pool holds more units of such a need than this.
+
+    Worked out once for all needs of a kind: in phase 1 the pool only shrinks, so it stays a bound.
+    """
+    kind = w.needs[N_KIND, need]
+    if w.kinds[KIND_POOL, kind] == NONE:
+        most = 0
+        for domain in range(w.domain_count[w.needs[N_TOPOLOGY, need]]):
+            most = max(most, pool_units(w, need, domain, NO))
+        w.kinds[KIND_POOL, kind] = most
+    return w.kinds[KIND_POOL, kind]
 
 
 @walk
@@ -297,17 +316,19 @@ def keep_own(w: Work, need: int) -> None:
     """A gang that no domain can cover takes only its own machines, in the domain with most of them, then value."""
     topology = w.needs[N_TOPOLOGY, need]
     w.needs[N_SATISFIABLE, need] = 0
-    w.needs[N_DOMAIN, need] = NONE
-    best, held = NONE, -1
-    for domain in range(w.domain_count[topology]):
-        units = _own_units(w, need, domain)
-        better = best == NONE or units > held
-        if not better and units == held:
-            better = w.domain_rank[topology, domain] < w.domain_rank[topology, best]
-        if better and (units > 0 or _has_eligible(w, need, domain)):
-            best, held = domain, units
-    if best != NONE:
-        w.needs[N_DOMAIN, need] = best
+    best, held = NONE, 0
+    machine = w.needs[N_OWN_HEAD, need]
+    while machine >= 0:
+        domain = w.domain[topology, w.machines[M_SHAPE, machine]]
+        if domain != NONE and domain != best:
+            units = _own_units(w, need, domain)
+            if units > held or (units == held and units > 0 and _comes_first(w, topology, domain, best)):
+                best, held = domain, units
+        machine = w.machines[M_OWN_NEXT, machine]
+    if best == NONE:
+        best = _first_eligible(w, need)
+    w.needs[N_DOMAIN, need] = best
+    if held > 0:
         if has_hard_spread(w, need):
             fill_spread(w, need, best, NO, NO, YES)
         else:
@@ -315,12 +336,22 @@ def keep_own(w: Work, need: int) -> None:
 
 
 @walk
-def _has_eligible(w: Work, need: int, domain: int) -> bool:
-    topology = w.needs[N_TOPOLOGY, need]
+def _comes_first(w: Work, topology: int, one: int, other: int) -> bool:
+    """Whether one domain's value sorts before another's."""
+    return w.domain_rank[topology, one] < w.domain_rank[topology, other]
+
+
+@walk
+def _first_eligible(w: Work, need: int) -> int:
+    """The first domain by value in which a machine could serve the need at all; NONE if there is none."""
+    topology, best = w.needs[N_TOPOLOGY, need], NONE
     for shape in range(w.shapes.shape[1]):
-        if w.domain[topology, shape] == domain and w.shapes[H_COUNT, shape] and is_eligible(w, need, shape):
-            return True
-    return False
+        domain = w.domain[topology, shape]
+        if domain == NONE or domain == best or w.shapes[H_COUNT, shape] == 0:
+            continue
+        if (best == NONE or _comes_first(w, topology, domain, best)) and is_eligible(w, need, shape):
+            best = domain
+    return best
 
 
 @walk
@@ -328,7 +359,8 @@ def _own_units(w: Work, need: int, domain: int) -> int:
     """Units of the gang that its own machines in a domain hold now."""
     if has_hard_spread(w, need):
         return own_spread_units(w, need, domain)
-    cluster, topology, asked, units = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need], w.needs[N_ASKED, need], 0
+    cluster, topology = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need]
+    asked, units = w.needs[N_ASKED, need], 0
     machine = w.needs[N_OWN_HEAD, need]
     while machine >= 0 and units < asked:
         shape = w.machines[M_SHAPE, machine]

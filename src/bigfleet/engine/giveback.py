@@ -33,6 +33,7 @@ from bigfleet.engine.work import (
     N_LATER,
     NOW,
     SPARES,
+    Array,
     Work,
 )
 from bigfleet.model.machine import MachineState
@@ -43,20 +44,24 @@ RECLAIM_GRACE = 600
 class GiveBack(NamedTuple):
     """What a cluster gives back this cycle; `capped` if the rail held some of it."""
 
-    excess: bool
     machines: list[int]
     capped: bool
 
 
+def with_excess(w: Work) -> Array:
+    """For each cluster, whether a Configured machine of it serves no need."""
+    excess = np.zeros(w.clusters.shape[1], np.bool_)
+    passes.mark_excess(w, excess)
+    return excess
+
+
 def give_back(w: Work, inventory: Inventory, cluster: ClusterRecord, policy: Policy) -> GiveBack:
-    """What the cluster gives back now, within the rails."""
+    """What a cluster that has excess gives back now, within the rails."""
     number = inventory.clusters.intern(cluster.id)
-    if not cluster.reported or number >= len(w.clusters[C_ALL_HEAD]) or not passes.has_excess(w, number):
-        return GiveBack(False, [], False)
     now = int(w.scalar[NOW])
     since = now if cluster.excess_since is None else cluster.excess_since
     if not cluster.live or now - since < policy.reclaim_after:
-        return GiveBack(True, [], False)
+        return GiveBack([], False)
     machines = _machines(w, number)
     configured = [m for m in machines if _is_configured(w, m)]
     rail = _rail(w, number, len(configured), cluster, policy)
@@ -64,9 +69,9 @@ def give_back(w: Work, inventory: Inventory, cluster: ClusterRecord, policy: Pol
         candidates = _emission(w, inventory, cluster, _untaken_in_keep_order(w, number, machines))
         head = candidates[:rail]
         if candidates and _leaves_all_covered(w, number, head):
-            return GiveBack(True, head, len(candidates) > len(head))
+            return GiveBack(head, len(candidates) > len(head))
     fallback = _emission(w, inventory, cluster, [m for m in configured if w.machines[M_SERVES, m] == NOBODY])
-    return GiveBack(True, fallback[:rail], len(fallback) > rail)
+    return GiveBack(fallback[:rail], len(fallback) > rail)
 
 
 def _machines(w: Work, cluster: int) -> list[int]:

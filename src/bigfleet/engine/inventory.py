@@ -6,10 +6,12 @@ Ids are strings at the edge only; inside, a machine is the number of its row, an
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from bigfleet.engine.arrays import Column
 from bigfleet.engine.records import MachineRecord, Stamp
 from bigfleet.engine.shapes import Dimensions, Shapes
+from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import InvariantError, MachineState, check_invariants
 from bigfleet.model.need import NeedKey
 
@@ -25,8 +27,6 @@ STAMPED = 32
 
 MAX_PRICE = 500_000.0
 """Dollars an hour above which a price cannot be weighed against a penalty without losing digits."""
-
-_RANK_GAP = 1 << 32
 
 
 class RecordError(ValueError):
@@ -86,12 +86,17 @@ class Inventory:
         self.stakes_interruption = Column(np.uint8)
         self.stakes_reclamation = Column(np.uint8)
         self.rank = Column(np.int64)
-        self._by_id: list[str] | None = []
+        self.offer = Column(np.int32)
+        self._offers = Names()
+        self._ranked = True
+        self._order = np.zeros(0, np.int64)
+        self._moved: set[int] = set()
+        self._reorder = False
         self._columns = [
             self.shape, self.state, self.cluster, self.bound, self.number, self.own, self.price, self.probability,
             self.stamp_priority, self.stamp_interruption, self.stamp_reclamation, self.flags, self.drain_seconds,
             self.not_before, self.idle_since, self.hold_until, self.stakes_priority, self.stakes_interruption,
-            self.stakes_reclamation, self.rank,
+            self.stakes_reclamation, self.rank, self.offer,
         ]  # fmt: skip
 
     def __len__(self) -> int:
@@ -114,6 +119,7 @@ class Inventory:
         for machine_id in machine_ids:
             row = self._rows.pop(machine_id, None)
             if row is not None:
+                self._moved.add(row)
                 self.state.view[row] = VACANT
                 self.bound.view[row] = self.cluster.view[row] = NOBODY
                 self.ids[row] = ""
@@ -132,13 +138,22 @@ class Inventory:
             | (NOT_READY if record.not_ready else 0)
             | (COMMITTED if record.committed_to else 0)
         )
-        self.shape.view[row] = self.shapes.intern(machine)
+        shape = self.shapes.intern(machine)
+        bound = _bound(machine.state, cluster, committed, record.not_ready)
+        price = round(machine.price_per_hour * 1e6)
+        # Rounded up: what can be interrupted at all never counts as what cannot.
+        probability = -(-round(machine.interruption_probability * 1e9) // 1000)
+        reclamation = PenaltyBucket.ZERO if record.stamp is None else record.stamp.reclamation
+        number = 0 if record.stamp is None else record.stamp.number
+        if self.bound.view[row] != bound or self.number.view[row] != number:
+            self._moved.add(row)
+        self.shape.view[row] = shape
         self.state.view[row] = machine.state
         self.cluster.view[row] = cluster
-        self.bound.view[row] = _bound(machine.state, cluster, committed, record.not_ready)
-        self.price.view[row] = round(machine.price_per_hour * 1e6)
-        # Rounded up: what can be interrupted at all never counts as what cannot.
-        self.probability.view[row] = -(-round(machine.interruption_probability * 1e9) // 1000)
+        self.bound.view[row] = bound
+        self.price.view[row] = price
+        self.probability.view[row] = probability
+        self.offer.view[row] = self._offers.intern((shape, price, probability, reclamation))
         self.drain_seconds.view[row] = record.drain_seconds
         self.not_before.view[row] = record.not_before
         self.idle_since.view[row] = record.idle_since
@@ -170,7 +185,7 @@ class Inventory:
             for column in self._columns:
                 column.resize(row + 1)
         self._rows[machine_id] = row
-        self._by_id = None
+        self._ranked = False
         return row
 
     def key(self, number: int) -> NeedKey:
@@ -181,10 +196,32 @@ class Inventory:
 
     def ranked(self) -> None:
         """Give ids that are new since the last time their place in the order of ids."""
-        if self._by_id is None:
-            self._by_id = sorted(self._rows)
-            rows = np.fromiter((self._rows[name] for name in self._by_id), np.int64, len(self._by_id))
+        if not self._ranked:
+            by_id = sorted(self._rows)
+            rows = np.fromiter((self._rows[name] for name in by_id), np.int64, len(by_id))
             self.rank.view[rows] = np.arange(len(rows), dtype=np.int64)
+            self._ranked = True
+            self._reorder = True
+
+    def binding_order(self) -> npt.NDArray[np.int64]:
+        """The bound machines by binding number, then id; kept from one decision to the next."""
+        self.ranked()
+        bound, number = self.bound.view, self.number.view
+        moved = np.fromiter(self._moved, np.int64, len(self._moved))
+        fresh = moved[bound[moved] >= 0]
+        # Only machines without a stamp share a number, 0; then ids decide, and everything is sorted anew.
+        if self._reorder or len(moved) * 4 > len(self._order) or (number[fresh] == 0).any():
+            rows = np.flatnonzero(bound >= 0)
+            self._order = rows[np.lexsort((self.rank.view[rows], number[rows]))]
+            self._reorder = False
+        elif len(moved):
+            stays = np.ones(len(bound), bool)
+            stays[moved] = False
+            old = self._order[stays[self._order]]
+            fresh = fresh[np.argsort(number[fresh])]
+            self._order = np.insert(old, np.searchsorted(number[old], number[fresh]), fresh)
+        self._moved.clear()
+        return self._order
 
 
 def _bound(state: MachineState, cluster: int, committed: int, not_ready: bool) -> int:

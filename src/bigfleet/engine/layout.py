@@ -44,6 +44,7 @@ from bigfleet.engine.work import (
     N_DIVISIBLE,
     N_DOMAIN,
     N_INTERRUPTION,
+    N_KIND,
     N_LATER,
     N_LIMIT,
     N_MISSING,
@@ -170,7 +171,7 @@ def lay_out(
     machines[M_BOUND] = bound
     machines[[M_SERVES_PINNED, M_GONE]] = 0
 
-    rows = np.zeros((N_OWN_TAIL + 1, r), np.int64)
+    rows = np.zeros((N_KIND + 1, r), np.int64)
     for at, column in (
         (N_CLUSTER, needs.cluster),
         (N_REQUIREMENT, needs.requirement),
@@ -189,6 +190,7 @@ def lay_out(
     rows[N_TWIN] = _twins(rows[N_CLUSTER], needs.fingerprint.view[slots], rows[N_LIMIT])
     rows[N_ACTS], rows[N_LATER], rows[N_MISSING] = acts, later, missing
     rows[[N_DOMAIN, N_OWN_HEAD, N_OWN_TAIL]] = NONE
+    rows[N_KIND] = needs.kind.view[slots] * len(daemons) + cluster_daemons[need_cluster]
     rows[N_SATISFIABLE] = 1
 
     lists = np.full((C_LIVE_TAIL + 1, c), NONE, np.int64)
@@ -199,6 +201,7 @@ def lay_out(
         machines=machines,
         needs=rows,
         clusters=lists,
+        kinds=np.full((3, max(1, needs.kinds * len(daemons))), NONE, np.int64),
         cohorts=np.stack(
             [
                 cohorts.shape,
@@ -279,16 +282,11 @@ def _cohorts(inventory: Inventory, bound: Array, shape_held: Array, now: int, sp
     free = (bound < 0) & (tier != _NO_TIER) & (inventory.not_before.view <= now)
     rows = np.flatnonzero(free)
     rows = rows[shape_held[shape[rows]] == 0]
-    price, probability = inventory.price.view, inventory.probability.view
-    bucket, rank = inventory.stamp_reclamation.view, inventory.rank.view
-    keys = (rank[rows], bucket[rows], probability[rows], price[rows], shape[rows], tier[rows])
-    rows = rows[np.lexsort(keys)]
-    columns = [tier[rows], shape[rows], price[rows], probability[rows], bucket[rows]]
-    starts = np.zeros(len(rows), bool)
-    starts[:1] = True
-    for column in columns:
-        starts[1:] |= column[1:] != column[:-1]
-    head = np.flatnonzero(starts)
+    price, probability, bucket = inventory.price.view, inventory.probability.view, inventory.stamp_reclamation.view
+    offer = inventory.offer.view[rows].astype(np.int64) * 2 + tier[rows]
+    ordered = np.lexsort((inventory.rank.view[rows], offer))
+    rows, offer = rows[ordered], offer[ordered]
+    head = np.flatnonzero(np.diff(offer, prepend=-1))
     end = np.append(head[1:], len(rows)) if len(head) else head
     spares = np.arange(len(rows), len(rows) + spare)
     first = rows[head]

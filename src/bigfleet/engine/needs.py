@@ -54,9 +54,10 @@ class NeedsTable:
         self.topology = Column(np.int32, NO_TOPOLOGY)
         self.spread = Column(np.int32)
         self.divisible = Column(np.uint8)
+        self.kind = Column(np.int32)
         self._columns = [
             self.cluster, self.requirement, self.unit, self.asked, self.own, self.limit, self.fingerprint,
-            self.priority, self.interruption, self.reclamation, self.topology, self.spread, self.divisible,
+            self.priority, self.interruption, self.reclamation, self.topology, self.spread, self.divisible, self.kind,
         ]  # fmt: skip
         self.spread_start = Column(np.int64)
         self.spread_start.append(0)
@@ -64,7 +65,7 @@ class NeedsTable:
         self.spread_skew = Column(np.int64)
         self.spread_hard = Column(np.uint8)
         self._spread_set(())
-        self._order: list[int] = []
+        self._order = np.zeros(0, dtype=np.int64)
         self._sorted = True
 
     def __len__(self) -> int:
@@ -93,18 +94,22 @@ class NeedsTable:
                 self.need[slot] = need
                 self.asked.view[slot] = need.units
 
+    @property
+    def kinds(self) -> int:
+        """How many kinds of rows there are."""
+        return len(self._kinds)
+
     def fingerprint_number(self, fingerprint: str) -> int:
         """The number of a fingerprint, made on first sight."""
         return self._fingerprints.intern(fingerprint)
 
-    def order(self) -> npt.NDArray[np.int32]:
+    def order(self) -> npt.NDArray[np.int64]:
         """The live slots in the order of section 4."""
         if not self._sorted:
-            self._order = sorted(
-                (s for s, need in enumerate(self.need) if need is not None), key=self._place.__getitem__
-            )
+            live = (slot for slot, need in enumerate(self.need) if need is not None)
+            self._order = np.array(sorted(live, key=self._place.__getitem__), dtype=np.int64)
             self._sorted = True
-        return np.array(self._order, dtype=np.int32)
+        return self._order
 
     def _add(self, cluster: int, cluster_id: str, key: NeedKey, need: Need, arrival: int) -> int:
         if self._vacant:
@@ -136,6 +141,10 @@ class NeedsTable:
         )
         self.spread.view[slot] = self._spread_set(spread)
         self.divisible.view[slot] = not need.unit
+        # What decides which machines could serve the row, apart from its cluster's daemons.
+        asks = (self.requirement, self.unit, self.limit, self.topology, self.spread)
+        pinned = profile.interruption is PenaltyBucket.PINNED
+        self.kind.view[slot] = self._kinds.intern((*(int(column.view[slot]) for column in asks), pinned))
         self._sorted = False
         return slot
 

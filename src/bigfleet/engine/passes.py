@@ -14,8 +14,9 @@ from bigfleet.engine.credit import (
     untake,
 )
 from bigfleet.engine.gangs import credit_only, serve, serve_gang
+from bigfleet.engine.inventory import COMMITTED
 from bigfleet.engine.spread import fill_spread, fill_spread_in, has_hard_spread
-from bigfleet.engine.victims import CONFIGURED, PINNED, best_victim, preempt
+from bigfleet.engine.victims import CONFIGURED, PINNED, may_have_victims, preempt
 from bigfleet.engine.work import (
     A_KIND,
     A_MACHINE,
@@ -61,6 +62,7 @@ from bigfleet.engine.work import (
     NO,
     OVERFLOW,
     PREEMPT,
+    VERSION,
     YES,
     Array,
     Work,
@@ -204,7 +206,7 @@ def serve_once_more(w: Work, need: int) -> None:
     """Serve an unmet need with all that later needs of its cluster took free to it, and those needs after it."""
     cluster = w.needs[N_CLUSTER, need]
     # Where nothing was bought or lost this cycle, serving again can only differ by victims.
-    if not w.clusters[C_DISTURBED, cluster] and (not w.needs[N_ACTS, need] or best_victim(w, need, NONE) == NONE):
+    if not w.clusters[C_DISTURBED, cluster] and (not w.needs[N_ACTS, need] or not may_have_victims(w, need)):
         return
     for d in range(w.saved_gap.shape[0]):
         w.saved_gap[d] = w.need_aggregate[need, d]
@@ -230,6 +232,7 @@ def serve_once_more(w: Work, need: int) -> None:
             restore(w, later)
             later = w.needs[N_LATER, later]
         return
+    w.scalar[VERSION] += 1
     later = w.needs[N_LATER, need]
     while later >= 0:
         credit_only(w, later)
@@ -317,19 +320,20 @@ def restore_all(w: Work, cluster: int) -> None:
 
 
 @entry
-def has_excess(w: Work, cluster: int) -> bool:
-    """Whether a Configured machine of the cluster serves no need."""
-    machine = w.clusters[C_ALL_HEAD, cluster]
-    while machine >= 0:
-        if (
-            w.machines[M_SERVES, machine] == NONE
-            and w.machines[M_STATE, machine] == CONFIGURED
-            and w.machines[M_ACTION, machine] == NONE
-        ):
-            if not w.machines[M_FLAGS, machine] & 16:
-                return True
-        machine = w.machines[M_ALL_NEXT, machine]
-    return False
+def mark_excess(w: Work, excess: Array) -> None:
+    """Mark each cluster with a Configured machine that serves no need."""
+    for cluster in range(w.clusters.shape[1]):
+        machine = w.clusters[C_ALL_HEAD, cluster]
+        while machine >= 0 and not excess[cluster]:
+            if (
+                w.machines[M_SERVES, machine] == NONE
+                and w.machines[M_BOUND, machine] == cluster
+                and w.machines[M_STATE, machine] == CONFIGURED
+                and w.machines[M_ACTION, machine] == NONE
+                and not w.machines[M_FLAGS, machine] & COMMITTED
+            ):
+                excess[cluster] = True
+            machine = w.machines[M_ALL_NEXT, machine]
 
 
 @entry

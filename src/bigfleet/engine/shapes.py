@@ -228,6 +228,9 @@ class DaemonSets:
         self.extra_start.append(0)
         self.intern(())
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
     def intern(self, daemons: Iterable[Daemon]) -> int:
         """The number of a set of daemons."""
         key = tuple(daemons)

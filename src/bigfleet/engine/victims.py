@@ -17,6 +17,8 @@ from bigfleet.engine.work import (
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
+    KIND_VERSION,
+    KIND_VICTIM,
     M_ACTION,
     M_BOUND,
     M_CLUSTER,
@@ -39,12 +41,14 @@ from bigfleet.engine.work import (
     N_CLUSTER,
     N_DIVISIBLE,
     N_INTERRUPTION,
+    N_KIND,
     N_MISSING,
     N_PRIORITY,
     N_RECLAMATION,
     N_TOPOLOGY,
     NOW,
     PREEMPT,
+    VERSION,
     Work,
 )
 
@@ -86,17 +90,12 @@ def standing(w: Work, machine: int) -> tuple[bool, int, int, int, bool]:
 
 
 @walk
-def may_preempt(w: Work, need: int, machine: int) -> bool:
-    """Whether the need may take this machine from another cluster, whose own need is strictly lower."""
+def is_victim(w: Work, machine: int) -> bool:
+    """Whether anybody at all could preempt the machine: Configured, not committed, protected, held out or PINNED."""
     flags = w.machines[M_FLAGS, machine]
-    bound = w.machines[M_BOUND, machine]
-    if (
-        w.machines[M_GONE, machine]
-        or w.machines[M_STATE, machine] != CONFIGURED
-        or bound == NONE
-        or bound == w.needs[N_CLUSTER, need]
-        or w.machines[M_ACTION, machine] != NONE
-    ):
+    if w.machines[M_GONE, machine] or w.machines[M_STATE, machine] != CONFIGURED:
+        return False
+    if w.machines[M_BOUND, machine] == NONE or w.machines[M_ACTION, machine] != NONE:
         return False
     if flags & (COMMITTED | PROTECTED):
         return False
@@ -105,8 +104,16 @@ def may_preempt(w: Work, need: int, machine: int) -> bool:
         return False
     if w.machines[M_NOT_BEFORE, machine] > w.scalar[NOW] or w.shapes[H_HELD, w.machines[M_SHAPE, machine]]:
         return False
-    serves, priority, _, _, pinned = standing(w, machine)
-    return not pinned and (not serves or priority < w.needs[N_PRIORITY, need])
+    return not standing(w, machine)[4]
+
+
+@walk
+def may_preempt(w: Work, need: int, machine: int) -> bool:
+    """Whether the need may take this machine from another cluster, whose own need is strictly lower."""
+    if w.machines[M_BOUND, machine] == w.needs[N_CLUSTER, need] or not is_victim(w, machine):
+        return False
+    serves, priority, _, _, _ = standing(w, machine)
+    return not serves or priority < w.needs[N_PRIORITY, need]
 
 
 @walk
@@ -165,6 +172,21 @@ def best_victim(w: Work, need: int, domain: int) -> int:
         if best == NONE or goes_before(w, need, machine, best):
             best = machine
     return best
+
+
+@walk
+def may_have_victims(w: Work, need: int) -> bool:
+    """Whether some machine that could serve such a need stands below it; worked out once a kind and version."""
+    kind = w.needs[N_KIND, need]
+    if w.kinds[KIND_VERSION, kind] != w.scalar[VERSION]:
+        lowest = LARGE
+        for i in range(w.configured.shape[0]):
+            machine = w.configured[i]
+            if is_victim(w, machine) and admits(w, need, w.machines[M_SHAPE, machine]):
+                serves, priority, _, _, _ = standing(w, machine)
+                lowest = min(lowest, priority if serves else -LARGE)
+        w.kinds[KIND_VERSION, kind], w.kinds[KIND_VICTIM, kind] = w.scalar[VERSION], lowest
+    return w.kinds[KIND_VICTIM, kind] < w.needs[N_PRIORITY, need]
 
 
 @walk

@@ -17,7 +17,8 @@ VECTORS = 5
 SEATS = 6
 FIRST_SPARE = 7
 SPARES = 8
-SCALARS = 9
+VERSION = 9
+SCALARS = 10
 
 # Flags for arguments: numpy's, because for a literal argument numba would compile every function once more.
 YES = cast("bool", np.bool_(True))
@@ -86,10 +87,14 @@ PREEMPT = cast("int", np.int64(2))
     N_SAVED_SATISFIABLE,
     N_OWN_HEAD,
     N_OWN_TAIL,
-) = range(27)
+    N_KIND,
+) = range(28)
 
 # Rows of `Work.clusters`.
 (C_DAEMONS, C_REPORTED, C_PARTIAL, C_DISTURBED, C_FIRST, C_ALL_HEAD, C_ALL_TAIL, C_LIVE_HEAD, C_LIVE_TAIL) = range(9)
+
+# Rows of `Work.kinds`: what is worked out once for all needs that ask for the same.
+(KIND_POOL, KIND_VICTIM, KIND_VERSION) = range(3)
 
 # Rows of `Work.cohorts`.
 (K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_END, K_TRIED, K_BUYER) = range(9)
@@ -119,6 +124,7 @@ class Work(NamedTuple):
     machines: Array
     needs: Array
     clusters: Array
+    kinds: Array
     cohorts: Array
     entries: Array
     seats: Array

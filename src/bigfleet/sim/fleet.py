@@ -7,50 +7,16 @@ moves nothing, and what is short stays short because what it asks for is sold ou
 
 import random
 from collections.abc import Iterator
-from typing import TypeVar
 
-import msgspec
-
-from bigfleet.engine.needs import unit_size
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Stamp
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
-from bigfleet.model.need import Need, NeedKey
-from bigfleet.model.profile import Operator, Profile, Requirement, WhenUnsatisfiable
+from bigfleet.model.need import Need
 from bigfleet.sim import catalog
-from bigfleet.sim.catalog import Archetype, CapacityClass, Family, InstanceType, Size
+from bigfleet.sim.catalog import CapacityClass, Family, InstanceType
+from bigfleet.sim.demand import FREE, Draw, Row, Shape, fitting, units_of
 
-T = TypeVar("T")
-
-_REDRAWS = 50
-_PLAIN = (*catalog.PLAIN, catalog.EARLY)
-_GANG_MACHINES = 0.6  # of a fleet measured in units, what gangs ask for
-
-
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """A size of fleet: so many machines and either so many rows that share machines, or so many units of one each."""
-
-    name: str
-    machines: int
-    clusters: int
-    rows: int = 0
-    units: int = 0
-    gangs: float = 0.93
-    unmet: float = 0.02
-    bound: float = 0.85
-
-
-SHAPES: dict[str, Shape] = {
-    shape.name: shape
-    for shape in (
-        Shape(name="5k", machines=5_000, clusters=20, rows=7_700),
-        Shape(name="50k", machines=50_000, clusters=200, rows=77_000),
-        # 1:1 is one unit of demand for each machine, as large as most of one; rows are what an operator makes of them.
-        Shape(name="500k", machines=500_000, clusters=2_000, units=500_000),
-        # 1:10 is one unit for ten machines: most of the fleet is free, as a region's whole stock would be.
-        Shape(name="5m", machines=5_000_000, clusters=2_000, units=500_000),
-    )
-}
+_FILLS = (1.08, 1.0, 0.85, 0.7, 0.5, 0.3)
 
 
 class Rack:
@@ -125,19 +91,32 @@ class Fleet:
 
 
 def generate(shape: Shape, seed: int = 0) -> Fleet:
-    """The fleet of this shape and seed."""
+    """The fleet of this shape and seed: as full as its demand can be drawn without running out of machines."""
+    for fill in _FILLS:
+        try:
+            return _generate(shape, seed, fill)
+        except _OverfullError:
+            continue
+    raise ValueError(f"shape {shape.name!r}: {shape.machines} machines cannot hold such demand")
+
+
+def _generate(shape: Shape, seed: int, fill: float) -> Fleet:
     rng = random.Random(f"{shape.name}-{seed}")  # noqa: S311 - a simulation must repeat, not surprise
     hall = _Hall(rng)
-    draw = _Draw(rng, shape)
+    draw = Draw(rng, shape, fill)
     needs: dict[str, list[Need]] = {}
     number = 0
     for c in range(shape.clusters):
         cluster = f"c{c:05d}"
-        rows = sorted(draw.cluster(c), key=_Row.place)
+        rows = sorted(draw.cluster(c), key=Row.place)
         number = _Binding(cluster, hall, rng, number).serve(rows)
         needs[cluster] = [row.need for row in rows]
         rng.shuffle(needs[cluster])
     return Fleet(shape, hall.close(shape.machines), needs, Prices(rng))
+
+
+class _OverfullError(Exception):
+    """The demand that was drawn takes more machines than the fleet has."""
 
 
 class Prices:
@@ -157,195 +136,6 @@ class Prices:
         return self._table[kind.name, zone, klass.name]
 
 
-def _free_of(kind: InstanceType) -> tuple[int, int, int, int]:
-    """Millicores, memory, accelerators and pods that the daemons leave of a machine."""
-    left = dict(kind.allocatable)
-    for daemon in catalog.DAEMONS:
-        if all(str(kind.family) in r.values for r in daemon.requirements):
-            left["pods"] -= 1
-            for name, amount in daemon.resources:
-                left[name] -= amount
-    return left["cpu"], left["memory"], left.get(catalog.GPU, 0), left["pods"]
-
-
-_FREE = {kind.name: _free_of(kind) for types in catalog.INSTANCE_TYPES.values() for kind in types}
-
-
-class _Row:
-    """A need with what the generator knows beyond it; `short` ones take what is left over and get nothing new."""
-
-    __slots__ = ("asked", "capacity", "family", "gang", "key", "kind", "need", "short", "size", "spread", "zone")
-
-    def __init__(self, need: Need, size: Size, kind: InstanceType, capacity: str, zone: str, short: bool) -> None:
-        self.need, self.size, self.kind, self.capacity = need, size, kind, capacity
-        self.zone, self.short, self.family = zone, short, kind.family
-        self.key, self.asked, self.gang = need.key, need.units, bool(need.group)
-        hard = WhenUnsatisfiable.DO_NOT_SCHEDULE
-        self.spread = any(s.when_unsatisfiable is hard for s in need.profile.spread)
-
-    def place(self) -> tuple[int, int, int, int, str, str, str]:
-        """The row's place in its cluster's order (engine.md section 4)."""
-        profile = self.need.profile
-        text = ",".join(f"{name}={amount}" for name, amount in self.key.unit)
-        ranks = (-profile.priority, -profile.interruption, -profile.reclamation, -unit_size(self.key.unit))
-        return (*ranks, self.key.fingerprint, self.key.group, text)
-
-
-class _Draw:
-    """Draws the rows of each cluster, carrying fractions over so that the whole fleet comes out right."""
-
-    def __init__(self, rng: random.Random, shape: Shape) -> None:
-        self._rng, self._shape = rng, shape
-        self._profiles: dict[tuple[object, ...], Profile] = {}
-        self._owed = {"gang": 0.0, "plain": 0.0, "unmet": 0.0}
-        self._jobs = 0
-        self._unmet_kinds = 0
-
-    def cluster(self, number: int) -> list[_Row]:
-        """All rows of the next cluster."""
-        rows: dict[NeedKey, _Row] = {}
-        # Demand measured in units comes in machines of one size a cluster and family, so that a unit takes a machine.
-        self._whole = {f: self._rng.choice(types) for f, types in catalog.INSTANCE_TYPES.items()}
-        left = self._gangs(rows, number)
-        total = len(rows) / self._shape.gangs
-        self._unmet(rows, self._count("unmet", total * self._shape.unmet))
-        self._plain(rows, self._count("plain", total * (1 - self._shape.gangs - self._shape.unmet)), left)
-        return list(rows.values())
-
-    def _gangs(self, rows: dict[NeedKey, _Row], number: int) -> float:
-        """Add the gangs, and say how many machines are left for plain demand."""
-        shape = self._shape
-        machines = 0.0
-        if shape.units:
-            budget = (number + 1) * shape.units // shape.clusters - number * shape.units // shape.clusters
-            # The large ones that are never met count among the units too.
-            budget -= round(shape.unmet * budget * 3)
-            while machines < _GANG_MACHINES * budget:
-                machines += self._add(rows, self._pick(catalog.GANGS), 0).asked
-            return budget - machines
-        for _ in range(self._count("gang", shape.rows * (shape.gangs - shape.unmet * 0.6) / shape.clusters)):
-            row = self._add(rows, self._pick(catalog.GANGS), 0)
-            machines += row.asked / _units(row.size, row.kind)
-        return shape.bound * shape.machines / shape.clusters - machines
-
-    def _plain(self, rows: dict[NeedKey, _Row], count: int, machines: float) -> None:
-        chosen = [self._pick(_PLAIN) for _ in range(count)]
-        shares = [a.share * self._rng.uniform(0.3, 1.7) for a in chosen if not a.replicas]
-        whole = sum(shares) or 1.0
-        for archetype in chosen:
-            part = 0.0 if archetype.replicas else max(machines, 0.0) * shares.pop() / whole
-            self._add(rows, archetype, part)
-
-    def _unmet(self, rows: dict[NeedKey, _Row], count: int) -> None:
-        for _ in range(count):
-            self._unmet_kinds += 1
-            match self._unmet_kinds % 5:
-                case 0 | 1:
-                    self._add(rows, catalog.EARLY, 20, short=True)
-                case 2 | 3:
-                    self._add(rows, catalog.GANGS[-1], 0, short=True)
-                case _:
-                    self._oversized(rows)
-
-    def _count(self, what: str, expected: float) -> int:
-        self._owed[what] += expected
-        count = int(self._owed[what])
-        self._owed[what] -= count
-        return count
-
-    def _pick(self, archetypes: tuple[Archetype, ...]) -> Archetype:
-        return self._rng.choices(archetypes, [a.share for a in archetypes])[0]
-
-    def _weighted(self, pairs: tuple[tuple[T, float], ...]) -> T:
-        return self._rng.choices([value for value, _ in pairs], [weight for _, weight in pairs])[0]
-
-    def _oversized(self, rows: dict[NeedKey, _Row]) -> None:
-        """A gang of whole machines that would need a rack larger than any, at the default priority."""
-        kind = catalog.INSTANCE_TYPES[Family.GENERAL][-1]
-        profile = self._profile(catalog.GANGS[0], Family.GENERAL, catalog.DEFAULT, "")
-        self._put(rows, profile, _most_of(kind, 0.9), catalog.OVERSIZED_GANG, kind, "on-demand", "", gang=True, short=True)
-
-    def _add(self, rows: dict[NeedKey, _Row], a: Archetype, machines: float, *, short: bool = False) -> _Row:
-        """One row of an archetype; plain ones for so many machines."""
-        rng = self._rng
-        for _ in range(_REDRAWS):
-            family = a.families[-1] if short else rng.choice(a.families)
-            if self._shape.units:
-                kind = self._whole[family]
-                size = _most_of(kind, rng.choice((0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)))
-            else:
-                size = rng.choice(a.sizes)
-                kind = rng.choice([k for k in catalog.INSTANCE_TYPES[family] if _units(size, k)])
-            priority = catalog.SPARE_TIME if short else self._weighted(a.priorities)
-            zone = rng.choice(catalog.ZONES) if rng.random() < a.zonal else ""
-            profile = self._profile(a, family, priority, zone)
-            key = NeedKey(profile.fingerprint, "", size.unit)
-            if a.gang or key not in rows:
-                break
-        if a.gang:
-            asked = rng.choice(a.gang)
-        else:
-            asked = rng.choice(a.replicas) if a.replicas else max(1, round(machines * _units(size, kind)))
-        return self._put(rows, profile, size, asked, kind, self._weighted(a.capacity), zone, gang=bool(a.gang), short=short)
-
-    def _put(
-        self,
-        rows: dict[NeedKey, _Row],
-        profile: Profile,
-        size: Size,
-        asked: int,
-        kind: InstanceType,
-        capacity: str,
-        zone: str,
-        *,
-        gang: bool,
-        short: bool,
-    ) -> _Row:
-        group = ""
-        if gang:
-            self._jobs += 1
-            group = f"job-{self._jobs}"
-        unit = size.unit
-        need = Need(profile, tuple((name, amount * asked) for name, amount in unit), unit, group)
-        row = _Row(need, size, kind, capacity, zone, short)
-        # Where so many draws met only known keys, the row is left as it was: one of a kind.
-        return rows.setdefault(row.key, row)
-
-    def _profile(self, a: Archetype, family: Family, priority: int, zone: str) -> Profile:
-        interruption, reclamation = self._rng.choice(a.interruption), self._rng.choice(a.reclamation)
-        key = (a.name, family, priority, zone, interruption, reclamation)
-        profile = self._profiles.get(key)
-        if profile is None:
-            wanted = [Requirement(catalog.FAMILY, Operator.IN, (str(family),))]
-            if zone:
-                wanted.append(Requirement(catalog.ZONE, Operator.IN, (zone,)))
-            if a.gang:
-                wanted.append(Requirement(catalog.RACK, Operator.SAME))
-            profile = self._profiles[key] = Profile(
-                requirements=tuple(wanted),
-                spread=a.spread,
-                priority=priority,
-                interruption=interruption,
-                reclamation=reclamation,
-                max_per_machine=a.max_per_machine,
-            )
-        return profile
-
-
-def _most_of(kind: InstanceType, share: float) -> Size:
-    cpu, memory, gpus, _ = _FREE[kind.name]
-    return Size(int(cpu * share), int(memory * share), gpus)
-
-
-def _units(size: Size, kind: InstanceType) -> int:
-    return _fitting(size, *_FREE[kind.name])
-
-
-def _fitting(size: Size, cpu: int, memory: int, gpus: int, pods: int) -> int:
-    units = min(cpu // size.cpu, memory // size.memory, pods)
-    return min(units, gpus // size.gpus) if size.gpus else units
-
-
 class _Open:
     """A bound machine with room; `held` counts units of rows with a machine limit."""
 
@@ -354,22 +144,22 @@ class _Open:
     def __init__(self, rack: Rack, kind: InstanceType) -> None:
         self.rack, self.zone = rack, rack.zone
         self.spot = rack.klass.capacity_type is CapacityType.SPOT
-        self.cpu, self.memory, self.gpus, self.pods = _FREE[kind.name]
+        self.cpu, self.memory, self.gpus, self.pods = FREE[kind.name]
         self.held: dict[str, int] = {}
 
-    def units(self, row: _Row) -> int:
+    def units(self, row: Row) -> int:
         """Units of the row that still fit and may be here."""
         if self.zone != row.zone and row.zone:
             return 0
         profile = row.need.profile
         if self.spot and profile.interruption is PenaltyBucket.PINNED:
             return 0
-        units = _fitting(row.size, self.cpu, self.memory, self.gpus, self.pods)
+        units = fitting(row.size, self.cpu, self.memory, self.gpus, self.pods)
         if profile.max_per_machine:
             units = min(units, profile.max_per_machine - self.held.get(row.key.fingerprint, 0))
         return units
 
-    def take(self, row: _Row, units: int) -> None:
+    def take(self, row: Row, units: int) -> None:
         """So many units of the row are here now."""
         self.cpu -= units * row.size.cpu
         self.memory -= units * row.size.memory
@@ -386,7 +176,7 @@ class _Binding:
         self._cluster, self._hall, self._rng, self._number = cluster, hall, rng, number
         self._open: dict[Family, list[_Open]] = {}
 
-    def serve(self, rows: list[_Row]) -> int:
+    def serve(self, rows: list[Row]) -> int:
         """Serve the rows in their order; the number of the last binding made."""
         least: dict[Family, tuple[int, int]] = {}
         for row in rows:
@@ -404,7 +194,7 @@ class _Binding:
             machines[:] = [m for m in machines if m.cpu >= cpu and m.memory >= memory and m.pods]
         return self._number
 
-    def _plain(self, row: _Row, machines: list[_Open]) -> None:
+    def _plain(self, row: Row, machines: list[_Open]) -> None:
         missing = row.asked
         for machine in machines:
             if not missing:
@@ -423,7 +213,7 @@ class _Binding:
             missing -= units
             turn += 1
 
-    def _spread(self, row: _Row, machines: list[_Open]) -> None:
+    def _spread(self, row: Row, machines: list[_Open]) -> None:
         """Unit by unit, the first machine whose zone may take one more; else a new one in the emptiest zone."""
         counts = dict.fromkeys(catalog.ZONES, 0)
         skew = row.need.profile.spread[0].max_skew
@@ -438,7 +228,7 @@ class _Binding:
             machine.take(row, 1)
             counts[machine.zone] += 1
 
-    def _gang(self, row: _Row, machines: list[_Open]) -> None:
+    def _gang(self, row: Row, machines: list[_Open]) -> None:
         """The rack that covers the gang with the oldest bindings, else new machines in one rack."""
         found: dict[str, int] = {}
         for machine in machines:
@@ -451,13 +241,13 @@ class _Binding:
                     return
         if row.short:
             return
-        count = -(-row.asked // _units(row.size, row.kind))
+        count = -(-row.asked // units_of(row.size, row.kind))
         rack = self._hall.together(row.family, self._rng.choice(catalog.ZONES), row.capacity, count)
         bought = [self._bind(row, rack) for _ in range(count)]
         self._fill(row, bought)
         machines += bought
 
-    def _fill(self, row: _Row, machines: list[_Open]) -> None:
+    def _fill(self, row: Row, machines: list[_Open]) -> None:
         missing = row.asked
         for machine in machines:
             units = min(machine.units(row), missing)
@@ -465,7 +255,7 @@ class _Binding:
                 machine.take(row, units)
                 missing -= units
 
-    def _bind(self, row: _Row, rack: Rack) -> _Open:
+    def _bind(self, row: Row, rack: Rack) -> _Open:
         self._number += 1
         profile = row.need.profile
         stamp = Stamp(row.key, profile.priority, profile.interruption, profile.reclamation, self._number)
@@ -505,7 +295,7 @@ class _Hall:
         """Fill up with free machines to so many in all: none of a scarce family, the rest where there is a slot."""
         left = machines - sum(len(rack.bound) for rack in self._racks)
         if left < 0:
-            raise ValueError(f"the demand takes {machines - left} machines, but the fleet has {machines}")
+            raise _OverfullError
         plenty = [rack for rack in self._racks if rack.family not in catalog.SCARCE]
         free = sum(rack.slots - len(rack.bound) for rack in plenty)
         share = min(1.0, left / free) if free else 0.0

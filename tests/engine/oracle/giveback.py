@@ -34,7 +34,7 @@ def reclaim(picture: Picture, cluster: Cluster) -> Reclaim:
         if candidates and leaves_all_covered(picture, cluster.id, head):
             return Reclaim(True, tuple(head), capped=len(candidates) > len(head))
     # "the head of what the ordinary order left untaken goes instead"; also where the keep order leaves nothing that may
-    # go, or its excess would stay for ever (AMBIGUITIES.md 3)
+    # go, or its excess would stay for ever (ADR 9.3)
     return Reclaim(True, tuple(fallback[:rail]), capped=len(fallback) > rail)
 
 

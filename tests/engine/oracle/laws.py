@@ -23,7 +23,7 @@ def acquiring(decision: Decision) -> list[Action]:
 
 
 def a_row_is_held_out(world: World) -> bool:
-    """A held-out row takes, one cycle later, what a lower row of its cluster buys (AMBIGUITIES.md 14)."""
+    """A held-out row takes, one cycle later, what a lower row of its cluster buys (ADR 9.14)."""
     return any(until > world.now for cluster in world.clusters for until in cluster.held_out.values())
 
 
@@ -65,7 +65,7 @@ def buys_the_same(settled: World, needs: tuple[Need, ...], latencies: dict[str, 
     """Law 2: "machines acquired for one change of demand do not depend on latency".
 
     A machine that was given back for this same change and then serves another need is not counted: how much is given
-    back does depend on latency (AMBIGUITIES.md 5).
+    back does depend on latency (ADR 9.5).
     """
     counts: dict[str, int] = {}
     logs: dict[str, str] = {}

@@ -37,7 +37,7 @@ def phase_two(picture: Picture) -> Picture:
 
 def without_idle_purchases(picture: Picture) -> Picture:
     """What phase 1 bought and phase 2 made needless is not bought: section 7 drops the mark of a committed machine that
-    no need takes from, and here nothing has been done yet (AMBIGUITIES.md 4).
+    no need takes from, and here nothing has been done yet (ADR 9.4).
     """
     for _, action in picture.actions:
         if action.kind is not Kind.PREEMPT and not picture.on[action.machine]:
@@ -87,7 +87,7 @@ def pool_with_victims(picture: Picture, row: Row) -> Tiers:
 
 def free_once_more(picture: Picture, row: Row) -> list[Machine]:
     """The free machines of section 5, and what later rows of other clusters acquired in this very decision: nothing
-    has been done about it yet, and law 4 gives it to the higher need (AMBIGUITIES.md 2).
+    has been done about it yet, and law 4 gives it to the higher need (ADR 9.2).
     """
     facts = picture.facts
     if not facts.may_act(row):

@@ -123,7 +123,7 @@ def is_free(picture: Picture, machine: Machine) -> bool:
 
 
 def rank_of_state(picture: Picture, machine: Machine) -> int | None:
-    """Section 5: "Idle before Speculative"; what is on its way to one of them ranks with it (AMBIGUITIES.md 1).
+    """Section 5: "Idle before Speculative"; what is on its way to one of them ranks with it (ADR 9.1).
 
     The sentence goes on "before what drains for nobody or is being deleted"; LITERAL_STATES has that reading. It lets a
     drain's latency choose between a Speculative machine and the drained one, which breaks law 2.
