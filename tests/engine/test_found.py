@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from oracle.bridge import decide
 from oracle.build import acted, fleet, machine, need, settled, verdict
-from oracle.generate import RACK
+from oracle.generate import RACK, ZONE
 from oracle.world import ACQUIRING, PINNED, Cluster, Kind, State, Unrequested
 
 
@@ -97,3 +97,20 @@ def test_2_but_not_what_a_higher_need_came_to_rely_on() -> None:
     decision = decide(fleet(machines, [*tops, high, low, between]))
     assert verdict(decision, high).takes.keys() == {"free"}
     assert not verdict(decision, between).satisfied
+
+
+def test_6_a_machine_that_a_gang_leaves_in_phase_2_is_no_lower_needs_prey() -> None:
+    high = need("h", 1, 2, priority=5, reclamation=1, zone=("z0",))
+    gang = need("g", 5, 2, priority=5, same=ZONE)
+    low = need("l", 1, 1, priority=1)
+    machines = [
+        machine("left", 2, "g", zone="z0", number=1, own=gang),
+        machine("v", 8, "l", zone="z2", number=2, own=low),
+        machine("free", 8, zone="z2"),
+    ]
+    world = fleet(machines, [high, gang, low])
+    decision = decide(world)
+    assert verdict(decision, gang).domain == ("z2",)
+    assert "left" not in acted(decision, Kind.PREEMPT)
+    loop = settled(world)
+    assert loop.machines["left"].cluster == "h"

@@ -51,7 +51,6 @@ from bigfleet.engine.work import (
     M_PROBABILITY,
     M_RANK,
     M_SERVES,
-    M_SERVES_PINNED,
     M_SHAPE,
     M_STAMP_RECLAMATION,
     M_STATE,
@@ -343,7 +342,6 @@ def bind(w: Work, need: int, machine: int, kind: int, grace: int, outranked: int
     if kind != PREEMPT:
         w.actions[A_COHORT, a] = _spare(w, machine, need)
     w.machines[M_SERVES, machine] = NONE
-    w.machines[M_SERVES_PINNED, machine] = 0
     w.machines[M_ALL_NEXT, machine] = w.machines[M_LIVE_NEXT, machine] = NONE
     if w.clusters[C_ALL_TAIL, cluster] == NONE:
         w.clusters[C_ALL_HEAD, cluster] = machine

@@ -29,7 +29,6 @@ from bigfleet.engine.work import (
     M_PRICE,
     M_PROBABILITY,
     M_RANK,
-    M_SERVES_PINNED,
     M_SHAPE,
     M_STAKES_INTERRUPTION,
     M_STAKES_PRIORITY,
@@ -38,6 +37,7 @@ from bigfleet.engine.work import (
     M_STAMP_PRIORITY,
     M_STAMP_RECLAMATION,
     M_STATE,
+    M_STOOD_PINNED,
     N_ACTS,
     N_ASKED,
     N_CLUSTER,
@@ -169,7 +169,7 @@ def lay_out(
     ):
         machines[at] = column.view
     machines[M_BOUND] = bound
-    machines[[M_SERVES_PINNED, M_GONE]] = 0
+    machines[[M_STOOD_PINNED, M_GONE]] = 0
 
     rows = np.zeros((N_KIND + 1, r), np.int64)
     for at, column in (

@@ -35,9 +35,10 @@ from bigfleet.engine.work import (
     M_OWN,
     M_OWN_NEXT,
     M_SERVES,
-    M_SERVES_PINNED,
     M_SHAPE,
     M_STATE,
+    M_STOOD,
+    M_STOOD_PINNED,
     N_ACTS,
     N_CLUSTER,
     N_COUNT,
@@ -132,10 +133,12 @@ def phase_one(w: Work) -> None:
 
 @walk
 def note_standings(w: Work, cluster: int) -> None:
-    """For each machine of the cluster, the first need in the order that takes from it, and whether one is PINNED."""
+    """For each machine of the cluster, the first need in the order that takes from it now, and the first that ever did
+    in this decision; and whether one of those was PINNED.
+    """
     machine = w.clusters[C_ALL_HEAD, cluster]
     while machine >= 0:
-        w.machines[M_SERVES, machine], w.machines[M_SERVES_PINNED, machine] = NONE, 0
+        w.machines[M_SERVES, machine] = NONE
         machine = w.machines[M_ALL_NEXT, machine]
     need = w.clusters[C_FIRST, cluster]
     while need >= 0:
@@ -145,8 +148,11 @@ def note_standings(w: Work, cluster: int) -> None:
             machine = w.entries[E_MACHINE, e]
             if w.machines[M_SERVES, machine] == NONE:
                 w.machines[M_SERVES, machine] = need
+                stood = w.machines[M_STOOD, machine]
+                if stood == NONE or need < stood:
+                    w.machines[M_STOOD, machine] = need
             if pinned:
-                w.machines[M_SERVES_PINNED, machine] = 1
+                w.machines[M_STOOD_PINNED, machine] = 1
         need = w.needs[N_LATER, need]
 
 

@@ -28,8 +28,6 @@ from bigfleet.engine.work import (
     M_NOT_BEFORE,
     M_PROBABILITY,
     M_RANK,
-    M_SERVES,
-    M_SERVES_PINNED,
     M_SHAPE,
     M_STAKES_INTERRUPTION,
     M_STAKES_PRIORITY,
@@ -38,6 +36,8 @@ from bigfleet.engine.work import (
     M_STAMP_PRIORITY,
     M_STAMP_RECLAMATION,
     M_STATE,
+    M_STOOD,
+    M_STOOD_PINNED,
     N_CLUSTER,
     N_DIVISIBLE,
     N_INTERRUPTION,
@@ -59,7 +59,10 @@ LONGEST_GRACE = 600
 
 @walk
 def standing(w: Work, machine: int) -> tuple[bool, int, int, int, bool]:
-    """What stands between a machine and being a victim: (serves, priority, interruption, reclamation, pinned)."""
+    """What stands between a machine and being a victim: (serves, priority, interruption, reclamation, pinned).
+
+    It stands by the highest need that it served at any time in this decision.
+    """
     cluster = w.machines[M_CLUSTER, machine]
     flags = w.machines[M_FLAGS, machine]
     serves, priority, interruption, reclamation, pinned = False, 0, 1, 1, False
@@ -69,11 +72,11 @@ def standing(w: Work, machine: int) -> tuple[bool, int, int, int, bool]:
         serves, priority = True, w.machines[M_STAMP_PRIORITY, machine]
         interruption, reclamation = w.machines[M_STAMP_INTERRUPTION, machine], w.machines[M_STAMP_RECLAMATION, machine]
         pinned = interruption == PINNED or reclamation == PINNED
-    elif w.machines[M_SERVES, machine] != NONE:
-        need = w.machines[M_SERVES, machine]
+    elif w.machines[M_STOOD, machine] != NONE:
+        need = w.machines[M_STOOD, machine]
         serves, priority = True, w.needs[N_PRIORITY, need]
         interruption, reclamation = w.needs[N_INTERRUPTION, need], w.needs[N_RECLAMATION, need]
-        pinned = w.machines[M_SERVES_PINNED, machine] == 1
+        pinned = w.machines[M_STOOD_PINNED, machine] == 1
     if flags & UNREQUESTED:
         priority = (
             max(priority, w.machines[M_STAKES_PRIORITY, machine]) if serves else w.machines[M_STAKES_PRIORITY, machine]

@@ -54,9 +54,10 @@ PREEMPT = cast("int", np.int64(2))
     M_OWN_NEXT,
     M_ACTION,
     M_SERVES,
-    M_SERVES_PINNED,
+    M_STOOD,
+    M_STOOD_PINNED,
     M_GONE,
-) = range(25)
+) = range(26)
 
 # Rows of `Work.needs`.
 (

@@ -163,7 +163,9 @@ def respects_priority(world: World, decision: Decision) -> list[str]:
     Checked for higher plain needs without spread, where "could use it" needs no further thought.
     """
     facts = Facts(world)
-    wrong = []
+    wrong: list[str] = []
+    if a_row_is_held_out(world):
+        return wrong
     for verdict, row in zip(decision.verdicts, facts.rows, strict=True):
         plain = not row.same_keys and not row.hard_spread
         if verdict.satisfied or not plain or not facts.may_act(row):

@@ -59,6 +59,7 @@ class Picture:
         self.bound: dict[str, Binding] = {}
         self.takes: dict[int, dict[str, Take]] = {row.index: {} for row in facts.rows}
         self.on: dict[str, dict[int, Take]] = {name: {} for name in facts.machines}
+        self.served: dict[str, frozenset[int]] = dict.fromkeys(facts.machines, frozenset())
         self.domains: dict[int, tuple[str, ...]] = {}
         self.satisfiable: dict[int, bool] = {}
         self.actions: tuple[tuple[int, Action], ...] = ()
@@ -76,6 +77,7 @@ class Picture:
         other.bound = dict(self.bound)
         other.takes = {index: dict(takes) for index, takes in self.takes.items()}
         other.on = {name: dict(takes) for name, takes in self.on.items()}
+        other.served = dict(self.served)
         other.domains = dict(self.domains)
         other.satisfiable = dict(self.satisfiable)
         other.actions = self.actions
@@ -175,6 +177,10 @@ class Picture:
         self.evict(machine)
         del self.bound[machine.id]
         self.actions = tuple((index, action) for index, action in self.actions if action.machine != machine.id)
+
+    def remember(self) -> None:
+        """Section 7: "the highest need it serves this cycle, phase 2 included": what serves now has served."""
+        self.served = {name: rows.union(self.on[name]) for name, rows in self.served.items()}
 
     def give_back(self, machine: Machine) -> None:
         """As the next decision will see it: draining for nobody."""

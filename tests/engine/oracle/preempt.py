@@ -29,9 +29,11 @@ UNTOUCHABLE = Standing(True, 0, 0, 0, True)
 
 def phase_two(picture: Picture) -> Picture:
     """Section 7: "For needs still unmet, in order"; those that lost a machine to a higher one are unmet by then."""
+    picture.remember()
     for row in picture.facts.rows:
         if not picture.met(row):
             picture = serve_once_more(picture, row)
+            picture.remember()
     return without_idle_purchases(picture)
 
 
@@ -146,7 +148,8 @@ def is_anothers(picture: Picture, row: Row, machine: Machine) -> bool:
 
 def standing(picture: Picture, machine: Machine) -> Standing:
     """Section 7: "Its priority and penalties are those of the highest need it serves this cycle, phase 2 included;
-    PINNED if any need it serves is"; a cluster that has not reported: "the ones stamped on it".
+    PINNED if any need it serves is": all that it served at any time this cycle (ADR 9.6). A cluster that has
+    not reported: "the ones stamped on it".
     """
     cluster = picture.facts.clusters.get(machine.cluster)
     if cluster is None or not cluster.reported:
@@ -156,7 +159,7 @@ def standing(picture: Picture, machine: Machine) -> Standing:
         pinned = PINNED in (stamp.interruption, stamp.reclamation)
         result = Standing(True, stamp.priority, stamp.interruption, stamp.reclamation, pinned)
     else:
-        served = [picture.facts.rows[index].need for index in sorted(picture.on[machine.id])]
+        served = [picture.facts.rows[index].need for index in sorted(picture.served[machine.id])]
         if served:
             first = served[0]
             pinned = any(PINNED in (need.interruption, need.reclamation) for need in served)

@@ -26,7 +26,6 @@ STATES: dict[State, int | None] = {
     State.CONFIGURED: None,
     State.FAILED: None,
 }
-LITERAL_STATES = {**STATES, State.DRAINING: 2, State.CREATING: 2, State.DELETING: 2}
 
 
 def half_dollars(bucket: int) -> int:
@@ -125,8 +124,8 @@ def is_free(picture: Picture, machine: Machine) -> bool:
 def rank_of_state(picture: Picture, machine: Machine) -> int | None:
     """Section 5: "Idle before Speculative"; what is on its way to one of them ranks with it (ADR 9.1).
 
-    The sentence goes on "before what drains for nobody or is being deleted"; LITERAL_STATES has that reading. It lets a
-    drain's latency choose between a Speculative machine and the drained one, which breaks law 2.
+    The sentence goes on "before what drains for nobody or is being deleted", which lets a drain's latency choose
+    between a Speculative machine and the drained one, and so breaks law 2.
     """
     return STATES[State.DRAINING if machine.id in picture.given_back else machine.state]
 

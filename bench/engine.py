@@ -1,0 +1,236 @@
+"""The engine: how long it decides on fleets of the catalogue, what it keeps in memory, how fast it takes changes.
+
+Shapes and budgets are those of engine.md section 11. Set BIGFLEET_BENCH_5M to measure the fourth shape, too.
+"""
+
+import gc
+import itertools
+import math
+import os
+import random
+import resource
+import time
+import tracemalloc
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from bench.harness import Report, seconds
+from bigfleet.engine.decide import Decision, Engine
+from bigfleet.engine.records import MachineRecord, Policy
+from bigfleet.model.need import Need
+from bigfleet.sim.demand import SHAPES, Shape
+from bigfleet.sim.fleet import Fleet, generate
+
+DECISIONS = 50
+PATIENCE = 60.0
+"""Seconds for one series of decisions; where fifty do not fit, the figure's name says how many did."""
+
+LONGEST = 600.0
+"""Seconds that one decision may be expected to take before it is left out."""
+
+DELTAS = 10_000
+CHUNK = 20_000
+NOW = 1_000
+
+_BUDGETS = {"5k": (5, 2), "50k": (50, 10), "500k": (500, 50), "5m": (5_000, 500)}
+"""Milliseconds for a full decision and for one with 1 % changed."""
+
+
+def run(report: Report) -> None:
+    """Measure the engine's budgets."""
+    names = ["5k", "50k", "500k"] + (["5m"] if os.environ.get("BIGFLEET_BENCH_5M") else [])
+    full, first = _Expectation(), _Expectation()
+    medians: dict[str, float] = {}
+    for name in names:
+        shape = SHAPES[name]
+        report.progress(f"{name}: generating {shape.machines:,} machines in {shape.clusters:,} clusters")
+        fleet = generate(shape)
+        # What the generator made is not the engine's garbage to look through.
+        gc.collect()
+        gc.freeze()
+        report.add(f"{name}: machines", shape.machines, "machines")
+        report.add(f"{name}: needs", fleet.rows, "rows")
+        report.add(f"{name}: units of demand", fleet.units, "units")
+        engine = _memory(report, name, fleet)
+        if full.allows(report, name, shape, "full decision"):
+            medians[name] = _settled(report, name, engine, fleet)
+            full.saw(shape, medians[name])
+        if name == "500k":
+            _inventory(report, engine, fleet)
+        del engine
+        if first.allows(report, name, shape, "first decision"):
+            first.saw(shape, _nothing_bound(report, name, fleet))
+        report.add(f"{name}: peak RSS of the process so far", _peak_rss() / 2**20, "MiB")
+    if "500k" in medians:
+        report.add("full decision, 500k ÷ 50k", medians["500k"] / medians["50k"], "ratio", 10)
+
+
+class _Expectation:
+    """What a decision on the next shape would take if time grew with the square, to leave out what never ends."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Shape, float] | None = None
+
+    def saw(self, shape: Shape, taken: float) -> None:
+        self._last = shape, taken
+
+    def allows(self, report: Report, name: str, shape: Shape, what: str) -> bool:
+        if self._last is None:
+            return True
+        smaller, taken = self._last
+        expected = taken * (shape.machines / smaller.machines) ** 2
+        if expected > LONGEST:
+            report.progress(f"{name}: {what} left out: {taken:.1f} s on {smaller.name} may become {expected:,.0f} s")
+        return expected <= LONGEST
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def _build(records: Iterable[MachineRecord]) -> Engine:
+    """An engine with these machines, taken in chunks so that not all records need to exist at once."""
+    engine = Engine()
+    source = iter(records)
+    while chunk := list(itertools.islice(source, CHUNK)):
+        engine.inventory.apply(chunk)
+    return engine
+
+
+def _demand(engine: Engine, fleet: Fleet) -> None:
+    for record in fleet.clusters:
+        engine.set_cluster(record)
+        engine.needs.replace(record.id, fleet.needs[record.id])
+
+
+def _decide(engine: Engine, fleet: Fleet) -> tuple[float, Decision]:
+    start = time.perf_counter()
+    decision = engine.decide(Policy(), NOW, fleet.next_binding)
+    return time.perf_counter() - start, decision
+
+
+def _memory(report: Report, name: str, fleet: Fleet) -> Engine:
+    """Build the settled engine, and say what its machines take by themselves."""
+    machines = fleet.shape.machines
+    report.progress(f"{name}: building the inventory under tracemalloc")
+    tracemalloc.start()
+    engine = _build(fleet.machines())
+    engine.inventory.ranked()
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    report.add(f"{name}: engine's own state (tracemalloc)", held / machines, "bytes/machine", 200)
+    _demand(engine, fleet)
+    return engine
+
+
+def _settled(report: Report, name: str, engine: Engine, fleet: Fleet) -> float:
+    full_budget, changed_budget = _BUDGETS[name]
+    report.progress(f"{name}: warming up (compiles once a version of the engine)")
+    _, decision = _decide(engine, fleet)
+    unmet = len(decision.verdicts.short()) / fleet.rows
+    report.add(f"{name}: rows unmet when settled", unmet * 100, "%")
+    report.add(f"{name}: actions when settled", len(decision.actions), "actions", 0)
+    del decision
+    tracemalloc.start()
+    warm, _ = _decide(engine, fleet)
+    scratch = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    report.add(f"{name}: scratch of one decision (tracemalloc)", scratch / fleet.shape.machines, "bytes/machine")
+
+    rounds = max(3, min(DECISIONS, int(PATIENCE / warm)))
+    report.progress(f"{name}: {rounds} full decisions")
+    times = [_decide(engine, fleet)[0] for _ in range(rounds)]
+    _percentiles(report, f"{name}: full decision", times, full_budget)
+    for change in (_changes(fleet, few_clusters=True), _changes(fleet, few_clusters=False)):
+        report.progress(f"{name}: {rounds} decisions, {change.title}")
+        _changed(report, name, engine, fleet, change, rounds, changed_budget)
+    return percentile(times, 0.5)
+
+
+def _percentiles(report: Report, title: str, times: list[float], budget: float) -> None:
+    count = "" if len(times) >= DECISIONS else f" (of only {len(times)})"
+    report.add(f"{title}, p50{count}", percentile(times, 0.5) * 1e3, "ms")
+    report.add(f"{title}, p99{count}", percentile(times, 0.99) * 1e3, "ms", budget)
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """1 % of machines and of rows, in two versions each that take turns."""
+
+    title: str
+    machines: tuple[list[MachineRecord], list[MachineRecord]]
+    needs: tuple[dict[str, list[Need]], dict[str, list[Need]]]
+
+
+def _changes(fleet: Fleet, *, few_clusters: bool) -> _Change:
+    """Machines that get a new price and fall empty, rows that ask for one unit less: nothing of it needs an action."""
+    rng = random.Random(7)
+    names = list(fleet.needs)
+    if few_clusters:
+        names = rng.sample(names, max(1, len(names) // 100))
+    chosen = set(names)
+    candidates = [r for r in fleet.machines() if not few_clusters or r.machine.cluster in chosen]
+    machines = rng.sample(candidates, min(len(candidates), fleet.shape.machines // 100))
+    rows = [(name, i) for name in names for i, need in enumerate(fleet.needs[name]) if need.units > 1]
+    picked = rng.sample(rows, min(len(rows), fleet.rows // 100))
+    before = {name: fleet.needs[name] for name, _ in picked}
+    after = {name: list(needs) for name, needs in before.items()}
+    for name, i in picked:
+        after[name][i] = _one_less(after[name][i])
+    where = "in 1 % of clusters" if few_clusters else "all over the fleet"
+    return _Change(f"1 % changed {where}", ([_touched(r) for r in machines], machines), (after, before))
+
+
+def _one_less(need: Need) -> Need:
+    left = need.units - 1
+    return Need(need.profile, tuple((name, amount * left) for name, amount in need.unit), need.unit, need.group)
+
+
+def _touched(record: MachineRecord) -> MachineRecord:
+    machine = msgspec.structs.replace(record.machine, price_per_hour=record.machine.price_per_hour * 1.01)
+    return msgspec.structs.replace(record, machine=machine, empty=not record.empty, drain_seconds=45)
+
+
+def _changed(
+    report: Report, name: str, engine: Engine, fleet: Fleet, change: _Change, rounds: int, budget: float
+) -> None:
+    applying, deciding = [], []
+    for turn in range(rounds + rounds % 2):
+        start = time.perf_counter()
+        engine.inventory.apply(change.machines[turn % 2])
+        for cluster, needs in change.needs[turn % 2].items():
+            engine.needs.replace(cluster, needs)
+        applying.append(time.perf_counter() - start)
+        deciding.append(_decide(engine, fleet)[0])
+    _percentiles(report, f"{name}: {change.title}", deciding, budget)
+    report.add(f"{name}: {change.title}, applying it", percentile(applying, 0.5) * 1e3, "ms")
+
+
+def _nothing_bound(report: Report, name: str, fleet: Fleet) -> float:
+    report.progress(f"{name}: first decision with nothing bound")
+    engine = _build(fleet.machines(settled=False))
+    _demand(engine, fleet)
+    taken, decision = _decide(engine, fleet)
+    report.add(f"{name}: first decision, nothing bound", taken * 1e3, "ms", 10 * _BUDGETS[name][0])
+    report.add(f"{name}: first decision, actions", len(decision.actions), "actions")
+    return taken
+
+
+def _inventory(report: Report, engine: Engine, fleet: Fleet) -> None:
+    machines = fleet.shape.machines
+    report.progress(f"applying {DELTAS:,} deltas to {machines:,} machines")
+    records = list(fleet.machines())
+    gc.freeze()
+    sample = random.Random(11).sample(records, DELTAS)
+    turns = itertools.cycle([[_touched(r) for r in sample], sample])
+    taken = seconds(lambda: engine.inventory.apply(next(turns)), rounds=8)
+    report.add(f"applying {DELTAS:,} deltas to {machines:,} machines", taken * 1e3, "ms", 50)
+    report.progress(f"building an inventory of {machines:,} machines")
+    built = seconds(lambda: Engine().inventory.apply(records), rounds=3)
+    report.add(f"building the inventory of {machines:,} machines", built, "s", 5)
+
+
+def _peak_rss() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
