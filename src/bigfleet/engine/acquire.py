@@ -105,16 +105,19 @@ def divisible_share(w: Work, need: int, shape: int) -> float:
     """The smallest share of a missing dimension that an untouched machine covers; below 0 if it covers nothing."""
     daemons = w.clusters[C_DAEMONS, w.needs[N_CLUSTER, need]]
     share, some = 1.0, False
-    for d in range(1, w.allocatable.shape[1]):
+    for d in range(w.allocatable.shape[1]):
         gap = w.need_aggregate[need, d]
-        if gap <= 0:
+        if d > 0 and gap <= 0:
             continue
         room = w.allocatable[shape, d] - w.daemon_base[daemons, d]
         for e in range(w.daemon_start[daemons], w.daemon_start[daemons + 1]):
             if w.matches[w.daemon_requirement[e], shape]:
                 room -= w.daemon_extra[e, d]
-        if room > 0:
-            some = True
+        if d == 0:
+            if room <= 0:
+                return -1.0
+            continue
+        some = some or room > 0
         share = min(share, max(room, 0) / gap)
     return share if some else -1.0
 

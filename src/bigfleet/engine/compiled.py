@@ -28,4 +28,6 @@ FOLDER = _folder()
 setattr(numba.core.config, "CACHE_DIR", str(FOLDER))  # noqa: B010 - numba makes its settings at import
 
 walk = numba.njit(nogil=True)
+# For what is called at every step of a walk: the call itself, with all columns as arguments, would cost more than it.
+step = numba.njit(nogil=True, inline="always")
 entry = numba.njit(nogil=True, cache=True)

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.compiled import walk
+from bigfleet.engine.compiled import step, walk
 from bigfleet.engine.work import (
     C_ALL_HEAD,
     C_ALL_TAIL,
@@ -18,7 +18,6 @@ from bigfleet.engine.work import (
     E_UNITS,
     E_VECTOR,
     ENTRIES,
-    H_SPOT,
     M_ALL_NEXT,
     M_BOUND,
     M_LIVE_NEXT,
@@ -35,13 +34,10 @@ from bigfleet.engine.work import (
     N_OWN,
     N_OWN_HEAD,
     N_REQUIREMENT,
-    N_SPREAD,
     N_TOPOLOGY,
     N_TWIN,
     N_UNIT,
     OVERFLOW,
-    P_HARD,
-    P_TOPOLOGY,
     VECTORS,
     Work,
 )
@@ -86,21 +82,13 @@ def fresh_units(w: Work, need: int, shape: int) -> int:
     return k
 
 
-@walk
+@step
 def admits(w: Work, need: int, shape: int) -> bool:
     """Whether machines of this shape may serve the need at all, room aside."""
-    if not w.matches[w.needs[N_REQUIREMENT, need], shape]:
-        return False
-    if w.shapes[H_SPOT, shape] and is_pinned(w, need):
-        return False
-    spread = w.needs[N_SPREAD, need]
-    for s in range(w.spread_start[spread], w.spread_start[spread + 1]):
-        if w.spreads[P_HARD, s] and w.domain[w.spreads[P_TOPOLOGY, s], shape] == NONE:
-            return False
-    return True
+    return w.matches[w.needs[N_REQUIREMENT, need], shape] != 0
 
 
-@walk
+@step
 def is_pinned(w: Work, need: int) -> bool:
     """Whether the need's interruption penalty is beyond every bound."""
     return w.needs[N_INTERRUPTION, need] == 27
@@ -136,26 +124,30 @@ def divisible_fits(w: Work, need: int, shape: int) -> bool:
     return some
 
 
-@walk
+@step
 def fitting_units(w: Work, need: int, machine: int) -> int:
     """Units of the need that the machine still holds, within the machine limit."""
-    unit = w.unit[w.needs[N_UNIT, need]]
-    free = w.free[machine]
+    unit = w.needs[N_UNIT, need]
     k = LARGE
-    for d in range(unit.shape[0]):
-        if unit[d] > 0:
-            k = min(k, free[d] // unit[d])
-            if k <= 0:
-                return 0
-    limit = w.needs[N_LIMIT, need]
-    if limit > 0:
-        twin = w.needs[N_TWIN, need]
-        there = units_on(w, need, machine)
-        while twin != need:
-            there += units_on(w, twin, machine)
-            twin = w.needs[N_TWIN, twin]
-        k = min(k, max(limit - there, 0))
+    for d in range(w.unit.shape[1]):
+        size = w.unit[unit, d]
+        if size > 0:
+            k = min(k, w.free[machine, d] // size)
+    k = max(k, 0)
+    if k > 0 and w.needs[N_LIMIT, need] > 0:
+        k = min(k, below_limit(w, need, machine))
     return k
+
+
+@walk
+def below_limit(w: Work, need: int, machine: int) -> int:
+    """Units of the need's profile that the machine limit still lets on to the machine."""
+    there = units_on(w, need, machine)
+    twin = w.needs[N_TWIN, need]
+    while twin != need:
+        there += units_on(w, twin, machine)
+        twin = w.needs[N_TWIN, twin]
+    return max(w.needs[N_LIMIT, need] - there, 0)
 
 
 @walk
@@ -249,14 +241,13 @@ def untake(w: Work, need: int) -> None:
     w.needs[N_COUNT, need] = 0
 
 
-@walk
+@step
 def is_full(w: Work, machine: int, cluster: int) -> bool:
     """Whether not even the cluster's smallest units would fit."""
-    least = w.cluster_least[cluster]
-    for d in range(least.shape[0]):
-        if w.free[machine, d] < least[d]:
-            return True
-    return False
+    full = False
+    for d in range(w.cluster_least.shape[1]):
+        full = full or w.free[machine, d] < w.cluster_least[cluster, d]
+    return full
 
 
 @walk
@@ -281,27 +272,29 @@ def credit_plain(w: Work, need: int) -> None:
     machine = w.clusters[C_LIVE_HEAD, cluster]
     while machine >= 0 and w.needs[N_MISSING, need] > 0:
         following = w.machines[M_LIVE_NEXT, machine]
-        keep = True
-        if w.machines[M_BOUND, machine] != cluster:
-            keep = False
-        elif admits(w, need, w.machines[M_SHAPE, machine]):
+        if w.machines[M_BOUND, machine] == cluster and admits(w, need, w.machines[M_SHAPE, machine]):
             if divisible:
                 take_divisible(w, need, machine)
             else:
                 units = min(fitting_units(w, need, machine), w.needs[N_MISSING, need])
                 if units > 0:
                     take(w, need, machine, units)
-            keep = not is_full(w, machine, cluster)
-        if keep:
-            before = machine
-        else:
-            if before == NONE:
-                w.clusters[C_LIVE_HEAD, cluster] = following
-            else:
-                w.machines[M_LIVE_NEXT, before] = following
-            if following == NONE:
-                w.clusters[C_LIVE_TAIL, cluster] = before
+        before = _step_on(w, cluster, before, machine, following)
         machine = following
+
+
+@step
+def _step_on(w: Work, cluster: int, before: int, machine: int, following: int) -> int:
+    """Go on to the next machine with room, leaving this one off the list if it has none; what precedes the next."""
+    keep = w.machines[M_BOUND, machine] == cluster and not is_full(w, machine, cluster)
+    if not keep:
+        if before == NONE:
+            w.clusters[C_LIVE_HEAD, cluster] = following
+        else:
+            w.machines[M_LIVE_NEXT, before] = following
+        if following == NONE:
+            w.clusters[C_LIVE_TAIL, cluster] = before
+    return machine if keep else before
 
 
 @walk
@@ -309,19 +302,22 @@ def credit_gang(w: Work, need: int, domain: int) -> None:
     """A gang takes its own machines in the domain first, then the cluster's others there, in binding order."""
     credit_own(w, need, domain)
     cluster, topology = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need]
+    before = NONE
     machine = w.clusters[C_LIVE_HEAD, cluster]
     while machine >= 0 and w.needs[N_MISSING, need] > 0:
+        following = w.machines[M_LIVE_NEXT, machine]
         shape = w.machines[M_SHAPE, machine]
         if (
-            w.machines[M_BOUND, machine] == cluster
+            w.domain[topology, shape] == domain
+            and w.machines[M_BOUND, machine] == cluster
             and w.machines[M_OWN, machine] != w.needs[N_OWN, need]
-            and w.domain[topology, shape] == domain
             and admits(w, need, shape)
         ):
             units = min(fitting_units(w, need, machine), w.needs[N_MISSING, need])
             if units > 0:
                 take(w, need, machine, units)
-        machine = w.machines[M_LIVE_NEXT, machine]
+        before = _step_on(w, cluster, before, machine, following)
+        machine = following
 
 
 @walk

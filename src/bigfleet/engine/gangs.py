@@ -18,13 +18,14 @@ from bigfleet.engine.credit import (
     fitting_units,
     fresh_units,
     is_eligible,
+    relink,
     untake,
 )
 from bigfleet.engine.spread import fill_spread, has_hard_spread, own_spread_units, spread_prospect
 from bigfleet.engine.victims import preempt, victim_units
 from bigfleet.engine.work import (
     ACTIONS,
-    C_ALL_HEAD,
+    C_LIVE_HEAD,
     D_BOUND,
     D_NEWEST,
     D_OWN,
@@ -34,8 +35,8 @@ from bigfleet.engine.work import (
     K_HEAD,
     K_SHAPE,
     KIND_POOL,
-    M_ALL_NEXT,
     M_BOUND,
+    M_LIVE_NEXT,
     M_NUMBER,
     M_OWN,
     M_OWN_NEXT,
@@ -56,6 +57,7 @@ from bigfleet.engine.work import (
     Work,
 )
 
+ZERO = cast("int", np.int64(0))
 NEVER = cast("int", np.int64(1 << 62))
 """Newer than any binding: what a purchase counts as."""
 
@@ -144,6 +146,7 @@ def serve_gang(w: Work, need: int, victims: bool) -> bool:
             preempt(w, need, domain)
         if w.scalar[ACTIONS] > before:
             untake(w, need)
+            relink(w, w.needs[N_CLUSTER, need])
             credit_gang(w, need, domain)
     return True
 
@@ -154,17 +157,20 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
     if has_hard_spread(w, need):
         return best_domain_spread(w, need, victims)
     cluster, topology, asked = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need], w.needs[N_ASKED, need]
-    touched = 0
+    touched, whole = 0, False
     machine = w.needs[N_OWN_HEAD, need]
     while machine >= 0:
         shape = w.machines[M_SHAPE, machine]
         if w.machines[M_BOUND, machine] == cluster and admits(w, need, shape):
             units = fitting_units(w, need, machine)
             if units > 0:
-                touched = _add(w, w.domain[topology, shape], units, asked, YES, 0, touched)
+                domain = w.domain[topology, shape]
+                touched = _add(w, domain, units, asked, YES, ZERO, touched)
+                whole = whole or w.sums[D_BOUND, domain] >= asked
         machine = w.machines[M_OWN_NEXT, machine]
-    machine = w.clusters[C_ALL_HEAD, cluster]
-    while machine >= 0:
+    best = NONE
+    machine = w.clusters[C_LIVE_HEAD, cluster]
+    while machine >= 0 and best == NONE:
         shape = w.machines[M_SHAPE, machine]
         if (
             w.machines[M_BOUND, machine] == cluster
@@ -173,8 +179,18 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
         ):
             units = fitting_units(w, need, machine)
             if units > 0:
-                touched = _add(w, w.domain[topology, shape], units, asked, NO, w.machines[M_NUMBER, machine], touched)
-        machine = w.machines[M_ALL_NEXT, machine]
+                domain, number = w.domain[topology, shape], w.machines[M_NUMBER, machine]
+                touched = _add(w, domain, units, asked, NO, number, touched)
+                # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
+                # Only domains that are whole on the gang's own or on machines without a number have ties.
+                if w.sums[D_BOUND, domain] >= asked:
+                    if number > 0 and not whole:
+                        best = domain
+                    whole = True
+        machine = w.machines[M_LIVE_NEXT, machine]
+    if best != NONE:
+        _forget(w, touched)
+        return best
     best = NONE
     for i in range(touched):
         domain = w.sums[D_TOUCHED, i]
@@ -187,10 +203,16 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
             best = domain
     if best == NONE and w.needs[N_ACTS, need]:
         best = _best_untouched(w, need, asked, victims)
+    _forget(w, touched)
+    return best
+
+
+@walk
+def _forget(w: Work, touched: int) -> None:
+    """Clear the sums of the domains that were touched."""
     for i in range(touched):
         domain = w.sums[D_TOUCHED, i]
         w.sums[D_BOUND, domain] = w.sums[D_OWN, domain] = w.sums[D_NEWEST, domain] = 0
-    return best
 
 
 @walk

@@ -18,6 +18,7 @@ from bigfleet.engine.work import (
     C_PARTIAL,
     C_REPORTED,
     FIRST_SPARE,
+    LOWEST_VERSION,
     M_BOUND,
     M_CLUSTER,
     M_DRAIN_SECONDS,
@@ -65,7 +66,7 @@ from bigfleet.engine.work import (
     Array,
     Work,
 )
-from bigfleet.model.machine import CapacityType, MachineState
+from bigfleet.model.machine import MachineState
 
 NONE = -1
 _BILLION = 10**9
@@ -113,7 +114,7 @@ def lay_out(
     daemons.widen()
     n, r, c = len(inventory.ids), len(slots), max(1, len(inventory.clusters))
     scalar = np.zeros(SCALARS, np.int64)
-    scalar[NOW], scalar[NEXT_BINDING] = now, next_binding
+    scalar[NOW], scalar[NEXT_BINDING], scalar[LOWEST_VERSION] = now, next_binding, NONE
 
     shape, state, bound = inventory.shape.view, inventory.state.view, inventory.bound.view.copy()
     alive = (state != 0) & (state != MachineState.FAILED)
@@ -218,9 +219,7 @@ def lay_out(
         entries=np.empty((3, room.entries), np.int64),
         seats=np.empty((5, room.seats), np.int64),
         sums=np.zeros((4, most_domains), np.int64),
-        shapes=np.stack([shapes.capacity_type.view == CapacityType.SPOT, shape_count, shape_held]).astype(np.int64)
-        if len(shapes)
-        else np.zeros((3, 1), np.int64),
+        shapes=np.stack([shape_count, shape_held, np.zeros_like(shape_count)]).astype(np.int64),
         spreads=np.stack([needs.spread_topology.view, needs.spread_skew.view, needs.spread_hard.view]).astype(np.int64),
         actions=np.empty((6, room.actions), np.int64),
         scalar=scalar,

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from bigfleet.engine.arrays import Column, Grid
 from bigfleet.engine.inventory import Inventory, Names
-from bigfleet.engine.shapes import PODS_DIM
+from bigfleet.engine.shapes import CAPACITY_TYPE, PODS_DIM
 from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.machine import CapacityType
 from bigfleet.model.need import Need, NeedKey
-from bigfleet.model.profile import WhenUnsatisfiable
+from bigfleet.model.profile import Operator, Profile, Requirement, WhenUnsatisfiable
 from bigfleet.model.resources import PODS, Resources, total
 
 NO_TOPOLOGY = -1
@@ -124,7 +125,7 @@ class NeedsTable:
         profile = need.profile
         self._place[slot] = _place(cluster_id, key, need, arrival)
         self.cluster.view[slot] = cluster
-        self.requirement.view[slot] = self._shapes.requirement_list(profile.requirements)
+        self.requirement.view[slot] = self._shapes.requirement_list(_conditions(profile))
         self.unit.view[slot] = self._unit(need.unit)
         self.asked.view[slot] = need.units
         self.own.view[slot] = self._inventory.keys.intern(key)
@@ -176,6 +177,18 @@ class NeedsTable:
                 self.spread_hard.append(mode is WhenUnsatisfiable.DO_NOT_SCHEDULE)
             self.spread_start.append(len(self.spread_topology))
         return number
+
+
+def _conditions(profile: Profile) -> tuple[Requirement, ...]:
+    """All that a single machine must satisfy: the requirements, no Spot for PINNED, and the labels of a hard spread."""
+    more = [
+        Requirement(spread.topology_key, Operator.EXISTS)
+        for spread in profile.spread
+        if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE
+    ]
+    if profile.interruption is PenaltyBucket.PINNED:
+        more.append(Requirement(CAPACITY_TYPE, Operator.NOT_IN, (CapacityType.SPOT.label,)))
+    return (*profile.requirements, *more)
 
 
 def _summed(one: Need, other: Need) -> Need:

@@ -1,6 +1,6 @@
 """Victims: machines of other clusters that a need may preempt, in the order in which they go. Compiled; section 7."""
 
-from bigfleet.engine.acquire import bind, evict, half_dollars
+from bigfleet.engine.acquire import bind, divisible_share, evict, half_dollars
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.credit import (
     LARGE,
@@ -17,8 +17,10 @@ from bigfleet.engine.work import (
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
+    H_LOWEST,
     KIND_VERSION,
     KIND_VICTIM,
+    LOWEST_VERSION,
     M_ACTION,
     M_BOUND,
     M_CLUSTER,
@@ -152,12 +154,9 @@ def goes_before(w: Work, need: int, one: int, other: int) -> bool:
 def counts_for(w: Work, need: int, machine: int) -> bool:
     """Whether the machine, emptied, would hold something that the need misses."""
     shape = w.machines[M_SHAPE, machine]
-    if not w.needs[N_DIVISIBLE, need]:
-        return fresh_units(w, need, shape) > 0
-    for d in range(1, w.allocatable.shape[1]):
-        if w.need_aggregate[need, d] > 0 and w.allocatable[shape, d] > 0:
-            return True
-    return False
+    if w.needs[N_DIVISIBLE, need]:
+        return divisible_share(w, need, shape) >= 0
+    return fresh_units(w, need, shape) > 0
 
 
 @walk
@@ -182,14 +181,28 @@ def may_have_victims(w: Work, need: int) -> bool:
     """Whether some machine that could serve such a need stands below it; worked out once a kind and version."""
     kind = w.needs[N_KIND, need]
     if w.kinds[KIND_VERSION, kind] != w.scalar[VERSION]:
+        _note_lowest(w)
         lowest = LARGE
-        for i in range(w.configured.shape[0]):
-            machine = w.configured[i]
-            if is_victim(w, machine) and admits(w, need, w.machines[M_SHAPE, machine]):
-                serves, priority, _, _, _ = standing(w, machine)
-                lowest = min(lowest, priority if serves else -LARGE)
+        for shape in range(w.shapes.shape[1]):
+            if w.shapes[H_LOWEST, shape] < lowest and admits(w, need, shape):
+                lowest = w.shapes[H_LOWEST, shape]
         w.kinds[KIND_VERSION, kind], w.kinds[KIND_VICTIM, kind] = w.scalar[VERSION], lowest
     return w.kinds[KIND_VICTIM, kind] < w.needs[N_PRIORITY, need]
+
+
+@walk
+def _note_lowest(w: Work) -> None:
+    """For each shape, the lowest standing among its machines that anybody could preempt; once a version."""
+    if w.scalar[LOWEST_VERSION] == w.scalar[VERSION]:
+        return
+    w.scalar[LOWEST_VERSION] = w.scalar[VERSION]
+    w.shapes[H_LOWEST] = LARGE
+    for i in range(w.configured.shape[0]):
+        machine = w.configured[i]
+        if is_victim(w, machine):
+            serves, priority, _, _, _ = standing(w, machine)
+            shape = w.machines[M_SHAPE, machine]
+            w.shapes[H_LOWEST, shape] = min(w.shapes[H_LOWEST, shape], priority if serves else -LARGE)
 
 
 @walk

@@ -18,7 +18,8 @@ SEATS = 6
 FIRST_SPARE = 7
 SPARES = 8
 VERSION = 9
-SCALARS = 10
+LOWEST_VERSION = 10
+SCALARS = 11
 
 # Flags for arguments: numpy's, because for a literal argument numba would compile every function once more.
 YES = cast("bool", np.bool_(True))
@@ -110,7 +111,7 @@ PREEMPT = cast("int", np.int64(2))
 (D_BOUND, D_OWN, D_NEWEST, D_TOUCHED) = range(4)
 
 # Rows of `Work.shapes`.
-(H_SPOT, H_COUNT, H_HELD) = range(3)
+(H_COUNT, H_HELD, H_LOWEST) = range(3)
 
 # Rows of `Work.spreads`.
 (P_TOPOLOGY, P_SKEW, P_HARD) = range(3)
