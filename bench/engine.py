@@ -165,7 +165,10 @@ class _Change(msgspec.Struct, frozen=True):
 
 
 def _changes(fleet: Fleet, *, few_clusters: bool) -> _Change:
-    """Machines that get a new price and fall empty, rows that ask for one unit less: nothing of it needs an action."""
+    """Machines that get a new price and fall empty, rows that ask for one unit less.
+
+    Nothing of it buys anything, but it leaves some clusters with excess, which rows still unmet may look at.
+    """
     rng = random.Random(7)
     names = list(fleet.needs)
     if few_clusters:
