@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import model
+from bench import engine, engine_cost, model
 from bench.harness import Report
 
-PARTS: dict[str, Callable[[Report], None]] = {"model": model.run}
+PARTS: dict[str, Callable[[Report], None]] = {"model": model.run, "engine": engine.run, "cost": engine_cost.run}
 
 
 def main(arguments: list[str]) -> int:
