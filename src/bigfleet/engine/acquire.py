@@ -12,6 +12,7 @@ from bigfleet.engine.credit import (
     take,
     take_divisible,
 )
+from bigfleet.engine.heap import at, cell, domain_at, put, put_cell
 from bigfleet.engine.work import (
     A_COHORT,
     A_GRACE,
@@ -40,6 +41,8 @@ from bigfleet.engine.work import (
     K_PROBABILITY,
     K_SHAPE,
     K_TIER,
+    LEN_ACTIONS,
+    LEN_COHORTS,
     M_ACTION,
     M_ALL_NEXT,
     M_BOUND,
@@ -78,6 +81,19 @@ from bigfleet.engine.work import (
     S_UNITS,
     SEATS,
     SPARES,
+    T_ALLOCATABLE,
+    T_COHORT_LIST,
+    T_COHORT_LIST_OFFSET,
+    T_COHORT_LIST_START,
+    T_DAEMON_BASE,
+    T_DAEMON_EXTRA,
+    T_DAEMON_REQUIREMENT,
+    T_DAEMON_START,
+    T_NEED_AGGREGATE,
+    T_POOL,
+    T_SPREAD_START,
+    T_VECTOR,
+    WIDTH,
     Work,
 )
 
@@ -97,22 +113,22 @@ def cost_of(w: Work, need: int, price: int, probability: int) -> float:
     """Price plus expected interruption, in half micro-dollars an hour; infinite where a PINNED need could lose it."""
     if is_pinned(w, need):
         return INFINITE if probability > 0 else 2.0 * price
-    return 2.0 * price + float(probability) * half_dollars(w.needs[N_INTERRUPTION, need])
+    return 2.0 * price + float(probability) * half_dollars(at(w, N_INTERRUPTION, need))
 
 
 @walk
 def divisible_share(w: Work, need: int, shape: int) -> float:
     """The smallest share of a missing dimension that an untouched machine covers; below 0 if it covers nothing."""
-    daemons = w.clusters[C_DAEMONS, w.needs[N_CLUSTER, need]]
+    daemons = at(w, C_DAEMONS, at(w, N_CLUSTER, need))
     share, some = 1.0, False
-    for d in range(w.allocatable.shape[1]):
-        gap = w.need_aggregate[need, d]
+    for d in range(w.h[WIDTH]):
+        gap = cell(w, T_NEED_AGGREGATE, need, d)
         if d > 0 and gap <= 0:
             continue
-        room = w.allocatable[shape, d] - w.daemon_base[daemons, d]
-        for e in range(w.daemon_start[daemons], w.daemon_start[daemons + 1]):
-            if w.matches[w.daemon_requirement[e], shape]:
-                room -= w.daemon_extra[e, d]
+        room = cell(w, T_ALLOCATABLE, shape, d) - cell(w, T_DAEMON_BASE, daemons, d)
+        for e in range(at(w, T_DAEMON_START, daemons), at(w, T_DAEMON_START, daemons + 1)):
+            if w.matches[at(w, T_DAEMON_REQUIREMENT, e), shape]:
+                room -= cell(w, T_DAEMON_EXTRA, e, d)
         if d == 0:
             if room <= 0:
                 return -1.0
@@ -125,9 +141,9 @@ def divisible_share(w: Work, need: int, shape: int) -> float:
 @walk
 def price_for_gap(w: Work, need: int, cohort: int) -> float:
     """Effective cost over the share of the gap that one machine of the cohort closes; below 0 if it closes nothing."""
-    shape = w.cohorts[K_SHAPE, cohort]
-    cost = cost_of(w, need, w.cohorts[K_PRICE, cohort], w.cohorts[K_PROBABILITY, cohort])
-    if w.needs[N_DIVISIBLE, need]:
+    shape = at(w, K_SHAPE, cohort)
+    cost = cost_of(w, need, at(w, K_PRICE, cohort), at(w, K_PROBABILITY, cohort))
+    if at(w, N_DIVISIBLE, need):
         share = divisible_share(w, need, shape)
         if share < 0:
             return -1.0
@@ -135,27 +151,27 @@ def price_for_gap(w: Work, need: int, cohort: int) -> float:
     k = fresh_units(w, need, shape)
     if k <= 0:
         return -1.0
-    return INFINITE if cost == INFINITE else cost / min(k, w.needs[N_MISSING, need])
+    return INFINITE if cost == INFINITE else cost / min(k, at(w, N_MISSING, need))
 
 
 @walk
 def soft_level(w: Work, need: int, spread: int, shape: int) -> int:
     """How many units a preferred spread's domain holds of the need; machines outside every domain come last."""
-    topology = w.spreads[P_TOPOLOGY, spread]
-    domain = w.domain[topology, shape]
+    topology = at(w, P_TOPOLOGY, spread)
+    domain = domain_at(w, topology, shape)
     if domain == NONE:
-        return w.needs[N_ASKED, need] + 1
+        return at(w, N_ASKED, need) + 1
     there = 0
-    seats = w.scalar[SEATS]
+    seats = w.h[SEATS]
     if seats > 0:
         for i in range(seats):
-            if w.seats[S_UNITS, i] > 0 and w.domain[topology, w.machines[M_SHAPE, w.seats[S_MACHINE, i]]] == domain:
-                there += w.seats[S_UNITS, i]
+            if at(w, S_UNITS, i) > 0 and domain_at(w, topology, at(w, M_SHAPE, at(w, S_MACHINE, i))) == domain:
+                there += at(w, S_UNITS, i)
         return there
-    first = w.needs[N_FIRST, need]
-    for e in range(first, first + w.needs[N_COUNT, need]):
-        if w.domain[topology, w.machines[M_SHAPE, w.entries[E_MACHINE, e]]] == domain:
-            there += w.entries[E_UNITS, e]
+    first = at(w, N_FIRST, need)
+    for e in range(first, first + at(w, N_COUNT, need)):
+        if domain_at(w, topology, at(w, M_SHAPE, at(w, E_MACHINE, e))) == domain:
+            there += at(w, E_UNITS, e)
     return there
 
 
@@ -163,25 +179,25 @@ def soft_level(w: Work, need: int, spread: int, shape: int) -> int:
 def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> bool:
     """Whether a need would rather buy from cohort `one` than from `other`."""
     if is_pinned(w, need):
-        one_risky, other_risky = w.cohorts[K_PROBABILITY, one] > 0, w.cohorts[K_PROBABILITY, other] > 0
+        one_risky, other_risky = at(w, K_PROBABILITY, one) > 0, at(w, K_PROBABILITY, other) > 0
         if one_risky != other_risky:
             return other_risky
-    if w.cohorts[K_TIER, one] != w.cohorts[K_TIER, other]:
-        return w.cohorts[K_TIER, one] < w.cohorts[K_TIER, other]
+    if at(w, K_TIER, one) != at(w, K_TIER, other):
+        return at(w, K_TIER, one) < at(w, K_TIER, other)
     if one_price != other_price:
         return one_price < other_price
-    spread = w.needs[N_SPREAD, need]
-    for s in range(w.spread_start[spread], w.spread_start[spread + 1]):
-        if not w.spreads[P_HARD, s]:
-            one_level = soft_level(w, need, s, w.cohorts[K_SHAPE, one])
-            other_level = soft_level(w, need, s, w.cohorts[K_SHAPE, other])
+    spread = at(w, N_SPREAD, need)
+    for s in range(at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)):
+        if not at(w, P_HARD, s):
+            one_level = soft_level(w, need, s, at(w, K_SHAPE, one))
+            other_level = soft_level(w, need, s, at(w, K_SHAPE, other))
             if one_level != other_level:
                 return one_level < other_level
-    if w.cohorts[K_BUCKET, one] != w.cohorts[K_BUCKET, other]:
-        return w.cohorts[K_BUCKET, one] < w.cohorts[K_BUCKET, other]
-    if w.cohorts[K_PRICE, one] != w.cohorts[K_PRICE, other]:
-        return w.cohorts[K_PRICE, one] < w.cohorts[K_PRICE, other]
-    return w.machines[M_RANK, w.pool[w.cohorts[K_HEAD, one]]] < w.machines[M_RANK, w.pool[w.cohorts[K_HEAD, other]]]
+    if at(w, K_BUCKET, one) != at(w, K_BUCKET, other):
+        return at(w, K_BUCKET, one) < at(w, K_BUCKET, other)
+    if at(w, K_PRICE, one) != at(w, K_PRICE, other):
+        return at(w, K_PRICE, one) < at(w, K_PRICE, other)
+    return at(w, M_RANK, at(w, T_POOL, at(w, K_HEAD, one))) < at(w, M_RANK, at(w, T_POOL, at(w, K_HEAD, other)))
 
 
 @walk
@@ -189,14 +205,14 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
     """Whether the need may buy from the cohort: there is a machine left and, if a later need of another cluster bought
     it in this very decision, needs are being served `again` and none before this one relies on it by now.
     """
-    if w.cohorts[K_HEAD, cohort] >= w.cohorts[K_END, cohort] or not admits(w, need, w.cohorts[K_SHAPE, cohort]):
+    if at(w, K_HEAD, cohort) >= at(w, K_END, cohort) or not admits(w, need, at(w, K_SHAPE, cohort)):
         return False
-    buyer = w.cohorts[K_BUYER, cohort]
+    buyer = at(w, K_BUYER, cohort)
     if buyer == NONE:
         return True
-    if not again or buyer <= need or w.needs[N_CLUSTER, buyer] == w.needs[N_CLUSTER, need]:
+    if not again or buyer <= need or at(w, N_CLUSTER, buyer) == at(w, N_CLUSTER, need):
         return False
-    user = w.machines[M_SERVES, w.pool[w.cohorts[K_HEAD, cohort]]]
+    user = at(w, M_SERVES, at(w, T_POOL, at(w, K_HEAD, cohort)))
     return user == NONE or user > need
 
 
@@ -204,18 +220,18 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
 def cohort_range(w: Work, need: int, domain: int) -> tuple[int, int]:
     """Where the cohorts that the need looks through begin and end, inside its domain if it has one; spares follow."""
     if domain == NONE:
-        return 0, w.scalar[FIRST_SPARE]
-    at = w.cohort_list_offset[w.needs[N_TOPOLOGY, need]]
-    return w.cohort_list_start[at + domain], w.cohort_list_start[at + domain + 1]
+        return 0, w.h[FIRST_SPARE]
+    place = at(w, T_COHORT_LIST_OFFSET, at(w, N_TOPOLOGY, need))
+    return at(w, T_COHORT_LIST_START, place + domain), at(w, T_COHORT_LIST_START, place + domain + 1)
 
 
 @walk
 def cohort_at(w: Work, need: int, domain: int, i: int, end: int) -> int:
     """The cohort at one place of that range or behind it among the spares; NONE if it is not in the domain."""
     if i < end:
-        return i if domain == NONE else w.cohort_list[i]
-    cohort = w.scalar[FIRST_SPARE] + i - end
-    if domain != NONE and w.domain[w.needs[N_TOPOLOGY, need], w.cohorts[K_SHAPE, cohort]] != domain:
+        return i if domain == NONE else at(w, T_COHORT_LIST, i)
+    cohort = w.h[FIRST_SPARE] + i - end
+    if domain != NONE and domain_at(w, at(w, N_TOPOLOGY, need), at(w, K_SHAPE, cohort)) != domain:
         return NONE
     return cohort
 
@@ -225,7 +241,7 @@ def best_cohort(w: Work, need: int, domain: int, again: bool) -> int:
     """The cohort that the need buys its next machine from, inside its domain if it has one; NONE if there is none."""
     best, best_price = NONE, 0.0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + w.scalar[SPARES]):
+    for i in range(start, end + w.h[SPARES]):
         cohort = cohort_at(w, need, domain, i, end)
         if cohort == NONE or not is_open(w, need, cohort, again):
             continue
@@ -240,140 +256,147 @@ def best_cohort(w: Work, need: int, domain: int, again: bool) -> int:
 @walk
 def _leave_own(w: Work, need: int, machine: int) -> None:
     """Take the machine off the list of a gang's own."""
-    before, at = NONE, w.needs[N_OWN_HEAD, need]
-    while at >= 0 and at != machine:
-        before, at = at, w.machines[M_OWN_NEXT, at]
-    if at == NONE:
+    before, place = NONE, at(w, N_OWN_HEAD, need)
+    while place >= 0 and place != machine:
+        before, place = place, at(w, M_OWN_NEXT, place)
+    if place == NONE:
         return
     if before == NONE:
-        w.needs[N_OWN_HEAD, need] = w.machines[M_OWN_NEXT, machine]
+        put(w, N_OWN_HEAD, need, at(w, M_OWN_NEXT, machine))
     else:
-        w.machines[M_OWN_NEXT, before] = w.machines[M_OWN_NEXT, machine]
-    if w.needs[N_OWN_TAIL, need] == machine:
-        w.needs[N_OWN_TAIL, need] = before
+        put(w, M_OWN_NEXT, before, at(w, M_OWN_NEXT, machine))
+    if at(w, N_OWN_TAIL, need) == machine:
+        put(w, N_OWN_TAIL, need, before)
 
 
 @walk
 def evict(w: Work, machine: int) -> None:
     """Nobody takes from the machine any more, and it leaves its cluster's list."""
-    cluster = w.machines[M_BOUND, machine]
-    need = w.clusters[C_FIRST, cluster]
+    cluster = at(w, M_BOUND, machine)
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
-        first, count = w.needs[N_FIRST, need], w.needs[N_COUNT, need]
+        first, count = at(w, N_FIRST, need), at(w, N_COUNT, need)
         for e in range(first, first + count):
-            if w.entries[E_MACHINE, e] == machine:
-                v = w.entries[E_VECTOR, e]
+            if at(w, E_MACHINE, e) == machine:
+                v = at(w, E_VECTOR, e)
                 if v >= 0:
-                    for d in range(1, w.vector.shape[1]):
-                        w.need_aggregate[need, d] += w.vector[v, d]
-                    w.needs[N_MISSING, need] = 1
+                    for d in range(1, w.h[WIDTH]):
+                        put_cell(
+                            w, T_NEED_AGGREGATE, need, d, cell(w, T_NEED_AGGREGATE, need, d) + cell(w, T_VECTOR, v, d)
+                        )
+                    put(w, N_MISSING, need, 1)
                 else:
-                    w.needs[N_MISSING, need] += w.entries[E_UNITS, e]
+                    put(w, N_MISSING, need, at(w, N_MISSING, need) + at(w, E_UNITS, e))
                 last = first + count - 1
-                w.entries[E_MACHINE, e] = w.entries[E_MACHINE, last]
-                w.entries[E_UNITS, e] = w.entries[E_UNITS, last]
-                w.entries[E_VECTOR, e] = w.entries[E_VECTOR, last]
-                w.needs[N_COUNT, need] = count - 1
+                put(w, E_MACHINE, e, at(w, E_MACHINE, last))
+                put(w, E_UNITS, e, at(w, E_UNITS, last))
+                put(w, E_VECTOR, e, at(w, E_VECTOR, last))
+                put(w, N_COUNT, need, count - 1)
                 break
-        if w.needs[N_TOPOLOGY, need] >= 0 and w.needs[N_OWN, need] == w.machines[M_OWN, machine]:
+        if at(w, N_TOPOLOGY, need) >= 0 and at(w, N_OWN, need) == at(w, M_OWN, machine):
             _leave_own(w, need, machine)
-        need = w.needs[N_LATER, need]
-    before, at = NONE, w.clusters[C_ALL_HEAD, cluster]
-    while at != machine:
-        before, at = at, w.machines[M_ALL_NEXT, at]
+        need = at(w, N_LATER, need)
+    before, place = NONE, at(w, C_ALL_HEAD, cluster)
+    while place != machine:
+        before, place = place, at(w, M_ALL_NEXT, place)
     if before == NONE:
-        w.clusters[C_ALL_HEAD, cluster] = w.machines[M_ALL_NEXT, machine]
+        put(w, C_ALL_HEAD, cluster, at(w, M_ALL_NEXT, machine))
     else:
-        w.machines[M_ALL_NEXT, before] = w.machines[M_ALL_NEXT, machine]
-    if w.clusters[C_ALL_TAIL, cluster] == machine:
-        w.clusters[C_ALL_TAIL, cluster] = before
-    w.clusters[C_DISTURBED, cluster] = 1
+        put(w, M_ALL_NEXT, before, at(w, M_ALL_NEXT, machine))
+    if at(w, C_ALL_TAIL, cluster) == machine:
+        put(w, C_ALL_TAIL, cluster, before)
+    put(w, C_DISTURBED, cluster, 1)
     relink(w, cluster)
 
 
 @walk
 def _spare(w: Work, machine: int, buyer: int) -> int:
     """A cohort of this one machine, open to whoever comes before its buyer when needs are served again."""
-    at = w.scalar[FIRST_SPARE] + w.scalar[SPARES]
-    if at >= w.cohorts.shape[1]:
-        w.scalar[OVERFLOW] = 1
+    place = w.h[FIRST_SPARE] + w.h[SPARES]
+    if place >= w.h[LEN_COHORTS]:
+        w.h[OVERFLOW] = 1
         return NONE
-    w.scalar[SPARES] += 1
-    state = w.machines[M_STATE, machine]
-    w.cohorts[K_SHAPE, at] = w.machines[M_SHAPE, machine]
-    w.cohorts[K_TIER, at] = 1 if state == SPECULATIVE or state == DELETING else 0
-    w.cohorts[K_PRICE, at] = w.machines[M_PRICE, machine]
-    w.cohorts[K_PROBABILITY, at] = w.machines[M_PROBABILITY, machine]
-    w.cohorts[K_BUCKET, at] = w.machines[M_STAMP_RECLAMATION, machine]
-    w.cohorts[K_BUYER, at] = buyer
-    w.pool[w.cohorts[K_HEAD, at]] = machine
-    w.cohorts[K_END, at] = w.cohorts[K_HEAD, at] + 1
-    return at
+    w.h[SPARES] = w.h[SPARES] + 1
+    state = at(w, M_STATE, machine)
+    put(w, K_SHAPE, place, at(w, M_SHAPE, machine))
+    put(w, K_TIER, place, 1 if state == SPECULATIVE or state == DELETING else 0)
+    put(w, K_PRICE, place, at(w, M_PRICE, machine))
+    put(w, K_PROBABILITY, place, at(w, M_PROBABILITY, machine))
+    put(w, K_BUCKET, place, at(w, M_STAMP_RECLAMATION, machine))
+    put(w, K_BUYER, place, buyer)
+    put(w, T_POOL, at(w, K_HEAD, place), machine)
+    put(w, K_END, place, at(w, K_HEAD, place) + 1)
+    return place
 
 
 @walk
 def unbind(w: Work, machine: int) -> None:
     """Take an acquisition of this decision back: the machine is free again."""
     evict(w, machine)
-    a = w.machines[M_ACTION, machine]
-    w.actions[A_KIND, a] = NONE
-    w.cohorts[K_BUYER, w.actions[A_COHORT, a]] = NONE
-    w.machines[M_ACTION, machine] = w.machines[M_BOUND, machine] = NONE
+    a = at(w, M_ACTION, machine)
+    put(w, A_KIND, a, NONE)
+    put(w, K_BUYER, at(w, A_COHORT, a), NONE)
+    put(w, M_ACTION, machine, NONE)
+    put(w, M_BOUND, machine, NONE)
 
 
 @walk
 def bind(w: Work, need: int, machine: int, kind: int, grace: int, outranked: int) -> None:
     """Commit a machine to the need's cluster, stamped for the need, last in the binding order, all of it free."""
-    cluster = w.needs[N_CLUSTER, need]
-    a = w.scalar[ACTIONS]
-    if a >= w.actions.shape[1]:
-        w.scalar[OVERFLOW] = 1
+    cluster = at(w, N_CLUSTER, need)
+    a = w.h[ACTIONS]
+    if a >= w.h[LEN_ACTIONS]:
+        w.h[OVERFLOW] = 1
         return
-    w.actions[A_KIND, a], w.actions[A_MACHINE, a], w.actions[A_NEED, a] = kind, machine, need
-    w.actions[A_GRACE, a], w.actions[A_OUTRANKED, a] = grace, outranked
-    w.scalar[ACTIONS] = a + 1
-    w.machines[M_BOUND, machine] = cluster
-    w.machines[M_NUMBER, machine] = w.scalar[NEXT_BINDING]
-    w.scalar[NEXT_BINDING] += 1
-    w.machines[M_OWN, machine] = w.needs[N_OWN, need]
-    w.clusters[C_DISTURBED, cluster] = 1
-    former = w.machines[M_ACTION, machine]
+    put(w, A_KIND, a, kind)
+    put(w, A_MACHINE, a, machine)
+    put(w, A_NEED, a, need)
+    put(w, A_GRACE, a, grace)
+    put(w, A_OUTRANKED, a, outranked)
+    w.h[ACTIONS] = a + 1
+    put(w, M_BOUND, machine, cluster)
+    put(w, M_NUMBER, machine, w.h[NEXT_BINDING])
+    w.h[NEXT_BINDING] = w.h[NEXT_BINDING] + 1
+    put(w, M_OWN, machine, at(w, N_OWN, need))
+    put(w, C_DISTURBED, cluster, 1)
+    former = at(w, M_ACTION, machine)
     if former != NONE:
-        w.actions[A_KIND, former] = NONE
-    w.machines[M_ACTION, machine] = a
-    w.actions[A_COHORT, a] = NONE
+        put(w, A_KIND, former, NONE)
+    put(w, M_ACTION, machine, a)
+    put(w, A_COHORT, a, NONE)
     if kind != PREEMPT:
-        w.actions[A_COHORT, a] = _spare(w, machine, need)
-    w.machines[M_SERVES, machine] = NONE
-    w.machines[M_ALL_NEXT, machine] = w.machines[M_LIVE_NEXT, machine] = NONE
-    if w.clusters[C_ALL_TAIL, cluster] == NONE:
-        w.clusters[C_ALL_HEAD, cluster] = machine
+        put(w, A_COHORT, a, _spare(w, machine, need))
+    put(w, M_SERVES, machine, NONE)
+    put(w, M_ALL_NEXT, machine, NONE)
+    put(w, M_LIVE_NEXT, machine, NONE)
+    if at(w, C_ALL_TAIL, cluster) == NONE:
+        put(w, C_ALL_HEAD, cluster, machine)
     else:
-        w.machines[M_ALL_NEXT, w.clusters[C_ALL_TAIL, cluster]] = machine
-    w.clusters[C_ALL_TAIL, cluster] = machine
-    if w.clusters[C_LIVE_TAIL, cluster] == NONE:
-        w.clusters[C_LIVE_HEAD, cluster] = machine
+        put(w, M_ALL_NEXT, at(w, C_ALL_TAIL, cluster), machine)
+    put(w, C_ALL_TAIL, cluster, machine)
+    if at(w, C_LIVE_TAIL, cluster) == NONE:
+        put(w, C_LIVE_HEAD, cluster, machine)
     else:
-        w.machines[M_LIVE_NEXT, w.clusters[C_LIVE_TAIL, cluster]] = machine
-    w.clusters[C_LIVE_TAIL, cluster] = machine
-    if w.needs[N_TOPOLOGY, need] >= 0:
-        w.machines[M_OWN_NEXT, machine] = NONE
-        if w.needs[N_OWN_TAIL, need] == NONE:
-            w.needs[N_OWN_HEAD, need] = machine
+        put(w, M_LIVE_NEXT, at(w, C_LIVE_TAIL, cluster), machine)
+    put(w, C_LIVE_TAIL, cluster, machine)
+    if at(w, N_TOPOLOGY, need) >= 0:
+        put(w, M_OWN_NEXT, machine, NONE)
+        if at(w, N_OWN_TAIL, need) == NONE:
+            put(w, N_OWN_HEAD, need, machine)
         else:
-            w.machines[M_OWN_NEXT, w.needs[N_OWN_TAIL, need]] = machine
-        w.needs[N_OWN_TAIL, need] = machine
+            put(w, M_OWN_NEXT, at(w, N_OWN_TAIL, need), machine)
+        put(w, N_OWN_TAIL, need, machine)
     clear(w, machine, cluster)
 
 
 @walk
 def buy(w: Work, need: int, cohort: int) -> int:
     """Bind the cohort's first machine; what is Speculative or being deleted must be created first."""
-    machine = w.pool[w.cohorts[K_HEAD, cohort]]
-    w.cohorts[K_HEAD, cohort] += 1
-    if w.cohorts[K_BUYER, cohort] != NONE:
+    machine = at(w, T_POOL, at(w, K_HEAD, cohort))
+    put(w, K_HEAD, cohort, at(w, K_HEAD, cohort) + 1)
+    if at(w, K_BUYER, cohort) != NONE:
         evict(w, machine)
-    state = w.machines[M_STATE, machine]
+    state = at(w, M_STATE, machine)
     created = state == SPECULATIVE or state == DELETING
     bind(w, need, machine, PROVISION if created else BOOTSTRAP, 0, 0)
     return machine
@@ -382,15 +405,15 @@ def buy(w: Work, need: int, cohort: int) -> int:
 @walk
 def acquire(w: Work, need: int, domain: int, again: bool) -> None:
     """Buy machine after machine until nothing is missing or nothing is to be had."""
-    if not w.needs[N_ACTS, need]:
+    if not at(w, N_ACTS, need):
         return
-    while w.needs[N_MISSING, need] > 0:
+    while at(w, N_MISSING, need) > 0:
         cohort = best_cohort(w, need, domain, again)
         if cohort == NONE:
             return
         machine = buy(w, need, cohort)
-        if w.needs[N_DIVISIBLE, need]:
+        if at(w, N_DIVISIBLE, need):
             if not take_divisible(w, need, machine):
                 return
         else:
-            take(w, need, machine, min(fitting_units(w, need, machine), w.needs[N_MISSING, need]))
+            take(w, need, machine, min(fitting_units(w, need, machine), at(w, N_MISSING, need)))

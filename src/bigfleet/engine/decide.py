@@ -8,6 +8,7 @@ import numpy.typing as npt
 from bigfleet.engine import passes
 from bigfleet.engine.credit import LARGE
 from bigfleet.engine.giveback import RECLAIM_GRACE, give_back, with_excess
+from bigfleet.engine.heap import Tables
 from bigfleet.engine.inventory import COMMITTED, NOBODY, Inventory
 from bigfleet.engine.layout import first_room, lay_out
 from bigfleet.engine.needs import NeedsTable
@@ -32,7 +33,6 @@ from bigfleet.engine.work import (
     N_OWN,
     NOW,
     OVERFLOW,
-    Work,
 )
 from bigfleet.model.machine import CapacityType, MachineState
 
@@ -73,29 +73,29 @@ class Engine:
         for record in self._clusters.values():
             self._daemons.intern(record.daemons)
         while True:
-            work, slots = lay_out(
+            w, slots = lay_out(
                 self.inventory, self.needs, self._daemons, self._clusters, policy, now, next_binding, room
             )
-            self._run(work)
-            if not work.scalar[OVERFLOW]:
+            self._run(w)
+            if not w.work.h[OVERFLOW]:
                 break
             room = room.doubled()
-        return self._outcome(work, slots, policy)
+        return self._outcome(w, slots, policy)
 
-    def _run(self, w: Work) -> None:
+    def _run(self, w: Tables) -> None:
         order = self.inventory.binding_order()
-        passes.link(w, order)
-        size = 1 << max(4, int(2 * len(w.needs[N_OWN])).bit_length())
-        passes.link_own(w, order, np.zeros(size, np.int64), np.full(size, NOBODY, np.int64))
-        passes.phase_one(w)
-        if not w.scalar[OVERFLOW]:
-            passes.phase_two(w)
+        passes.link(w.work, order)
+        size = 1 << max(4, int(2 * len(w.table(N_OWN))).bit_length())
+        passes.link_own(w.work, order, np.zeros(size, np.int64), np.full(size, NOBODY, np.int64))
+        passes.phase_one(w.work)
+        if not w.work.h[OVERFLOW]:
+            passes.phase_two(w.work)
 
-    def _outcome(self, w: Work, slots: npt.NDArray[Any], policy: Policy) -> Decision:
-        kept = np.flatnonzero(w.actions[A_KIND, : w.scalar[ACTIONS]] >= 0)
+    def _outcome(self, w: Tables, slots: npt.NDArray[Any], policy: Policy) -> Decision:
+        kept = np.flatnonzero(w.table(A_KIND)[: w.work.h[ACTIONS]] >= 0)
         actions = [self._acquisition(w, slots, a) for a in kept.tolist()]
-        idle = (w.machines[M_STATE] == MachineState.IDLE) & (w.machines[M_SERVES] == NOBODY)
-        dropped = self._ids(w, np.flatnonzero(idle & ((w.machines[M_FLAGS] & COMMITTED) != 0)))
+        idle = (w.table(M_STATE) == MachineState.IDLE) & (w.table(M_SERVES) == NOBODY)
+        dropped = self._ids(w, np.flatnonzero(idle & ((w.table(M_FLAGS) & COMMITTED) != 0)))
         excess, capped = set(), set()
         has_excess = with_excess(w)
         for cluster_id in sorted(self._clusters):
@@ -114,28 +114,28 @@ class Engine:
         verdicts = Verdicts(w, self.needs, self.inventory, slots)
         return Decision(actions, verdicts, dropped, frozenset(excess), frozenset(capped))
 
-    def _acquisition(self, w: Work, slots: npt.NDArray[Any], a: int) -> Action:
-        kind = _KINDS[w.actions[A_KIND, a]]
-        machine, row = int(w.actions[A_MACHINE, a]), int(w.actions[A_NEED, a])
+    def _acquisition(self, w: Tables, slots: npt.NDArray[Any], a: int) -> Action:
+        kind = _KINDS[w.table(A_KIND)[a]]
+        machine, row = int(w.table(A_MACHINE)[a]), int(w.table(A_NEED)[a])
         need = self.needs.need[slots[row]]
         assert need is not None  # noqa: S101 - live slots only
         profile = need.profile
-        cluster = str(self.inventory.clusters.values[w.needs[N_CLUSTER, row]])
+        cluster = str(self.inventory.clusters.values[w.table(N_CLUSTER)[row]])
         stamp = Stamp(
-            need.key, profile.priority, profile.interruption, profile.reclamation, int(w.machines[M_NUMBER, machine])
+            need.key, profile.priority, profile.interruption, profile.reclamation, int(w.table(M_NUMBER)[machine])
         )
         if kind is Kind.PREEMPT:
-            outranked = int(w.actions[A_OUTRANKED, a])
+            outranked = int(w.table(A_OUTRANKED)[a])
             reason = f"{cluster} at {profile.priority} outranks {'nobody' if outranked == LARGE else outranked}"
         else:
             reason = f"{cluster} needs {profile.fingerprint}"
-        return Action(kind, self.inventory.ids[machine], cluster, reason, int(w.actions[A_GRACE, a]), stamp)
+        return Action(kind, self.inventory.ids[machine], cluster, reason, int(w.table(A_GRACE)[a]), stamp)
 
-    def _releases(self, w: Work, policy: Policy) -> list[Action]:
-        inventory, now = self.inventory, int(w.scalar[NOW])
+    def _releases(self, w: Tables, policy: Policy) -> list[Action]:
+        inventory, now = self.inventory, int(w.work.h[NOW])
         actions = []
-        idle = (w.machines[M_STATE] == MachineState.IDLE) & (w.machines[M_BOUND] == NOBODY)
-        types = inventory.shapes.capacity_type.view[w.machines[M_SHAPE]]
+        idle = (w.table(M_STATE) == MachineState.IDLE) & (w.table(M_BOUND) == NOBODY)
+        types = inventory.shapes.capacity_type.view[w.table(M_SHAPE)]
         going = np.zeros(len(idle), bool)
         for capacity_type, hold in policy.idle_hold.items():
             going |= idle & (types == capacity_type) & (now - inventory.idle_since.view > hold)
@@ -144,9 +144,9 @@ class Engine:
             actions.append(Action(Kind.DELETE, inventory.ids[m], "", f"idle for more than {hold} s"))
         return actions
 
-    def _sorted(self, w: Work, rows: npt.NDArray[Any]) -> list[int]:
-        ordered: list[int] = rows[np.argsort(w.machines[M_RANK, rows])].tolist()
+    def _sorted(self, w: Tables, rows: npt.NDArray[Any]) -> list[int]:
+        ordered: list[int] = rows[np.argsort(w.table(M_RANK)[rows])].tolist()
         return ordered
 
-    def _ids(self, w: Work, rows: npt.NDArray[Any]) -> list[str]:
+    def _ids(self, w: Tables, rows: npt.NDArray[Any]) -> list[str]:
         return [self.inventory.ids[m] for m in self._sorted(w, rows)]

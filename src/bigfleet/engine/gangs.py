@@ -21,6 +21,7 @@ from bigfleet.engine.credit import (
     relink,
     untake,
 )
+from bigfleet.engine.heap import at, domain_at, domain_rank_at, put
 from bigfleet.engine.spread import fill_spread, has_hard_spread, own_spread_units, spread_prospect
 from bigfleet.engine.victims import preempt, victim_units
 from bigfleet.engine.work import (
@@ -35,6 +36,7 @@ from bigfleet.engine.work import (
     K_HEAD,
     K_SHAPE,
     KIND_POOL,
+    LEN_SHAPES,
     M_BOUND,
     M_LIVE_NEXT,
     M_NUMBER,
@@ -53,6 +55,7 @@ from bigfleet.engine.work import (
     N_TOPOLOGY,
     NO,
     SPARES,
+    T_DOMAIN_COUNT,
     YES,
     Work,
 )
@@ -65,21 +68,21 @@ NEVER = cast("int", np.int64(1 << 62))
 @walk
 def serve(w: Work, need: int) -> None:
     """Credit, then acquire: phase 1 for one need."""
-    if w.needs[N_TOPOLOGY, need] >= 0:
+    if at(w, N_TOPOLOGY, need) >= 0:
         if not is_whole_on_own(w, need):
             serve_gang(w, need, NO)
     elif has_hard_spread(w, need):
-        fill_spread(w, need, NONE, w.needs[N_ACTS, need] == 1, NO, NO)
+        fill_spread(w, need, NONE, at(w, N_ACTS, need) == 1, NO, NO)
     else:
         credit_plain(w, need)
-        if w.needs[N_MISSING, need] > 0:
+        if at(w, N_MISSING, need) > 0:
             acquire(w, need, NONE, NO)
 
 
 @walk
 def credit_only(w: Work, need: int) -> None:
     """What a need takes before it acquires; a gang in the domain that it would choose now."""
-    if w.needs[N_TOPOLOGY, need] < 0:
+    if at(w, N_TOPOLOGY, need) < 0:
         if has_hard_spread(w, need):
             fill_spread(w, need, NONE, NO, NO, NO)
         else:
@@ -91,7 +94,8 @@ def credit_only(w: Work, need: int) -> None:
     if domain == NONE:
         keep_own(w, need)
         return
-    w.needs[N_DOMAIN, need], w.needs[N_SATISFIABLE, need] = domain, 1
+    put(w, N_DOMAIN, need, domain)
+    put(w, N_SATISFIABLE, need, 1)
     if has_hard_spread(w, need):
         fill_spread(w, need, domain, NO, NO, NO)
     else:
@@ -103,22 +107,23 @@ def is_whole_on_own(w: Work, need: int) -> bool:
     """Serve the gang from its own machines if they cover it and all stand in one domain."""
     if has_hard_spread(w, need):
         return False
-    cluster, topology = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need]
+    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
     domain, units = NONE, 0
-    machine = w.needs[N_OWN_HEAD, need]
+    machine = at(w, N_OWN_HEAD, need)
     while machine >= 0:
-        shape = w.machines[M_SHAPE, machine]
-        if w.machines[M_BOUND, machine] == cluster and admits(w, need, shape):
+        shape = at(w, M_SHAPE, machine)
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
             fitting = fitting_units(w, need, machine)
             if fitting > 0:
-                if domain != NONE and domain != w.domain[topology, shape]:
+                if domain != NONE and domain != domain_at(w, topology, shape):
                     return False
-                domain = w.domain[topology, shape]
+                domain = domain_at(w, topology, shape)
                 units += fitting
-        machine = w.machines[M_OWN_NEXT, machine]
-    if domain == NONE or units < w.needs[N_MISSING, need]:
+        machine = at(w, M_OWN_NEXT, machine)
+    if domain == NONE or units < at(w, N_MISSING, need):
         return False
-    w.needs[N_DOMAIN, need], w.needs[N_SATISFIABLE, need] = domain, 1
+    put(w, N_DOMAIN, need, domain)
+    put(w, N_SATISFIABLE, need, 1)
     credit_own(w, need, domain)
     return True
 
@@ -134,19 +139,20 @@ def serve_gang(w: Work, need: int, victims: bool) -> bool:
         if not victims:
             keep_own(w, need)
         return False
-    w.needs[N_DOMAIN, need], w.needs[N_SATISFIABLE, need] = domain, 1
+    put(w, N_DOMAIN, need, domain)
+    put(w, N_SATISFIABLE, need, 1)
     if has_hard_spread(w, need):
-        fill_spread(w, need, domain, w.needs[N_ACTS, need] == 1, victims, NO)
+        fill_spread(w, need, domain, at(w, N_ACTS, need) == 1, victims, NO)
         return True
     credit_gang(w, need, domain)
-    if w.needs[N_MISSING, need] > 0:
-        before = w.scalar[ACTIONS]
+    if at(w, N_MISSING, need) > 0:
+        before = w.h[ACTIONS]
         acquire(w, need, domain, victims)
-        if victims and w.needs[N_MISSING, need] > 0:
+        if victims and at(w, N_MISSING, need) > 0:
             preempt(w, need, domain)
-        if w.scalar[ACTIONS] > before:
+        if w.h[ACTIONS] > before:
             untake(w, need)
-            relink(w, w.needs[N_CLUSTER, need])
+            relink(w, at(w, N_CLUSTER, need))
             credit_gang(w, need, domain)
     return True
 
@@ -156,52 +162,52 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
     """The first domain in section 6's ranking that can cover the whole gang; NONE if no domain can."""
     if has_hard_spread(w, need):
         return best_domain_spread(w, need, victims)
-    cluster, topology, asked = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need], w.needs[N_ASKED, need]
+    cluster, topology, asked = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), at(w, N_ASKED, need)
     touched, whole = 0, False
-    machine = w.needs[N_OWN_HEAD, need]
+    machine = at(w, N_OWN_HEAD, need)
     while machine >= 0:
-        shape = w.machines[M_SHAPE, machine]
-        if w.machines[M_BOUND, machine] == cluster and admits(w, need, shape):
+        shape = at(w, M_SHAPE, machine)
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
             units = fitting_units(w, need, machine)
             if units > 0:
-                domain = w.domain[topology, shape]
+                domain = domain_at(w, topology, shape)
                 touched = _add(w, domain, units, asked, YES, ZERO, touched)
-                whole = whole or w.sums[D_BOUND, domain] >= asked
-        machine = w.machines[M_OWN_NEXT, machine]
+                whole = whole or at(w, D_BOUND, domain) >= asked
+        machine = at(w, M_OWN_NEXT, machine)
     best = NONE
-    machine = w.clusters[C_LIVE_HEAD, cluster]
+    machine = at(w, C_LIVE_HEAD, cluster)
     while machine >= 0 and best == NONE:
-        shape = w.machines[M_SHAPE, machine]
+        shape = at(w, M_SHAPE, machine)
         if (
-            w.machines[M_BOUND, machine] == cluster
-            and w.machines[M_OWN, machine] != w.needs[N_OWN, need]
+            at(w, M_BOUND, machine) == cluster
+            and at(w, M_OWN, machine) != at(w, N_OWN, need)
             and admits(w, need, shape)
         ):
             units = fitting_units(w, need, machine)
             if units > 0:
-                domain, number = w.domain[topology, shape], w.machines[M_NUMBER, machine]
+                domain, number = domain_at(w, topology, shape), at(w, M_NUMBER, machine)
                 touched = _add(w, domain, units, asked, NO, number, touched)
                 # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
                 # Only domains that are whole on the gang's own or on machines without a number have ties.
-                if w.sums[D_BOUND, domain] >= asked:
+                if at(w, D_BOUND, domain) >= asked:
                     if number > 0 and not whole:
                         best = domain
                     whole = True
-        machine = w.machines[M_LIVE_NEXT, machine]
+        machine = at(w, M_LIVE_NEXT, machine)
     if best != NONE:
         _forget(w, touched)
         return best
     best = NONE
     for i in range(touched):
-        domain = w.sums[D_TOUCHED, i]
-        bound = w.sums[D_BOUND, domain]
+        domain = at(w, D_TOUCHED, i)
+        bound = at(w, D_BOUND, domain)
         if bound < asked:
-            w.sums[D_NEWEST, domain] = NEVER
+            put(w, D_NEWEST, domain, NEVER)
             if not _can_complete(w, need, domain, asked - bound, victims):
                 continue
         if best == NONE or _outranks(w, need, domain, best):
             best = domain
-    if best == NONE and w.needs[N_ACTS, need]:
+    if best == NONE and at(w, N_ACTS, need):
         best = _best_untouched(w, need, asked, victims)
     _forget(w, touched)
     return best
@@ -211,36 +217,38 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
 def _forget(w: Work, touched: int) -> None:
     """Clear the sums of the domains that were touched."""
     for i in range(touched):
-        domain = w.sums[D_TOUCHED, i]
-        w.sums[D_BOUND, domain] = w.sums[D_OWN, domain] = w.sums[D_NEWEST, domain] = 0
+        domain = at(w, D_TOUCHED, i)
+        put(w, D_BOUND, domain, 0)
+        put(w, D_OWN, domain, 0)
+        put(w, D_NEWEST, domain, 0)
 
 
 @walk
 def _add(w: Work, domain: int, units: int, asked: int, own: bool, number: int, touched: int) -> int:
     """Count one bound machine for its domain, as far as the gang would still take from it."""
-    if w.sums[D_BOUND, domain] >= asked:
+    if at(w, D_BOUND, domain) >= asked:
         return touched
-    if w.sums[D_BOUND, domain] == 0:
-        w.sums[D_TOUCHED, touched] = domain
+    if at(w, D_BOUND, domain) == 0:
+        put(w, D_TOUCHED, touched, domain)
         touched += 1
-    units = min(units, asked - w.sums[D_BOUND, domain])
-    w.sums[D_BOUND, domain] += units
+    units = min(units, asked - at(w, D_BOUND, domain))
+    put(w, D_BOUND, domain, at(w, D_BOUND, domain) + units)
     if own:
-        w.sums[D_OWN, domain] += units
+        put(w, D_OWN, domain, at(w, D_OWN, domain) + units)
     else:
-        w.sums[D_NEWEST, domain] = max(w.sums[D_NEWEST, domain], number)
+        put(w, D_NEWEST, domain, max(at(w, D_NEWEST, domain), number))
     return touched
 
 
 @walk
 def _outranks(w: Work, need: int, one: int, other: int) -> bool:
     """Whether one covering domain comes before another."""
-    if w.sums[D_BOUND, one] != w.sums[D_BOUND, other]:
-        return w.sums[D_BOUND, one] > w.sums[D_BOUND, other]
-    if w.sums[D_NEWEST, one] != w.sums[D_NEWEST, other]:
-        return w.sums[D_NEWEST, one] < w.sums[D_NEWEST, other]
-    if w.sums[D_OWN, one] != w.sums[D_OWN, other]:
-        return w.sums[D_OWN, one] > w.sums[D_OWN, other]
+    if at(w, D_BOUND, one) != at(w, D_BOUND, other):
+        return at(w, D_BOUND, one) > at(w, D_BOUND, other)
+    if at(w, D_NEWEST, one) != at(w, D_NEWEST, other):
+        return at(w, D_NEWEST, one) < at(w, D_NEWEST, other)
+    if at(w, D_OWN, one) != at(w, D_OWN, other):
+        return at(w, D_OWN, one) > at(w, D_OWN, other)
     return _is_smaller(w, need, one, other)
 
 
@@ -250,17 +258,17 @@ def _is_smaller(w: Work, need: int, one: int, other: int) -> bool:
     one_total, other_total = total_units(w, need, one), total_units(w, need, other)
     if one_total != other_total:
         return one_total < other_total
-    topology = w.needs[N_TOPOLOGY, need]
-    return w.domain_rank[topology, one] < w.domain_rank[topology, other]
+    topology = at(w, N_TOPOLOGY, need)
+    return domain_rank_at(w, topology, one) < domain_rank_at(w, topology, other)
 
 
 @walk
 def total_units(w: Work, need: int, domain: int) -> int:
     """Units that all machines of a domain, untouched and in any state but Failed, would hold."""
-    topology, units = w.needs[N_TOPOLOGY, need], 0
-    for shape in range(w.shapes.shape[1]):
-        if w.domain[topology, shape] == domain and w.shapes[H_COUNT, shape] and admits(w, need, shape):
-            units += w.shapes[H_COUNT, shape] * fresh_units(w, need, shape)
+    topology, units = at(w, N_TOPOLOGY, need), 0
+    for shape in range(w.h[LEN_SHAPES]):
+        if domain_at(w, topology, shape) == domain and at(w, H_COUNT, shape) and admits(w, need, shape):
+            units += at(w, H_COUNT, shape) * fresh_units(w, need, shape)
     return units
 
 
@@ -269,17 +277,17 @@ def pool_units(w: Work, need: int, domain: int, again: bool) -> int:
     """Units that the free pool holds in a domain."""
     units = 0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + w.scalar[SPARES]):
+    for i in range(start, end + w.h[SPARES]):
         cohort = cohort_at(w, need, domain, i, end)
         if cohort != NONE and is_open(w, need, cohort, again):
-            left = w.cohorts[K_END, cohort] - w.cohorts[K_HEAD, cohort]
-            units += left * fresh_units(w, need, w.cohorts[K_SHAPE, cohort])
+            left = at(w, K_END, cohort) - at(w, K_HEAD, cohort)
+            units += left * fresh_units(w, need, at(w, K_SHAPE, cohort))
     return units
 
 
 @walk
 def _can_complete(w: Work, need: int, domain: int, missing: int, victims: bool) -> bool:
-    if not w.needs[N_ACTS, need]:
+    if not at(w, N_ACTS, need):
         return False
     units = pool_units(w, need, domain, victims)
     if units < missing and victims:
@@ -293,8 +301,8 @@ def _best_untouched(w: Work, need: int, asked: int, victims: bool) -> int:
     if not victims and asked > _most_in_pool(w, need):
         return NONE
     best = NONE
-    for domain in range(w.domain_count[w.needs[N_TOPOLOGY, need]]):
-        if w.sums[D_BOUND, domain] == 0 and _can_complete(w, need, domain, asked, victims):
+    for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
+        if at(w, D_BOUND, domain) == 0 and _can_complete(w, need, domain, asked, victims):
             if best == NONE or _is_smaller(w, need, domain, best):
                 best = domain
     return best
@@ -306,50 +314,54 @@ def _most_in_pool(w: Work, need: int) -> int:
 
     Worked out once for all needs of a kind: in phase 1 the pool only shrinks, so it stays a bound.
     """
-    kind = w.needs[N_KIND, need]
-    if w.kinds[KIND_POOL, kind] == NONE:
+    kind = at(w, N_KIND, need)
+    if at(w, KIND_POOL, kind) == NONE:
         most = 0
-        for domain in range(w.domain_count[w.needs[N_TOPOLOGY, need]]):
+        for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
             most = max(most, pool_units(w, need, domain, NO))
-        w.kinds[KIND_POOL, kind] = most
-    return w.kinds[KIND_POOL, kind]
+        put(w, KIND_POOL, kind, most)
+    return at(w, KIND_POOL, kind)
 
 
 @walk
 def best_domain_spread(w: Work, need: int, victims: bool) -> int:
     """The same for a gang whose row is also spread: each domain is tried whole."""
     best = NONE
-    for domain in range(w.domain_count[w.needs[N_TOPOLOGY, need]]):
+    for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
         if total_units(w, need, domain) == 0:
             continue
         covers, bound, newest, own = spread_prospect(w, need, domain, victims)
         if not covers:
             continue
-        w.sums[D_BOUND, domain], w.sums[D_NEWEST, domain], w.sums[D_OWN, domain] = bound, newest, own
+        put(w, D_BOUND, domain, bound)
+        put(w, D_NEWEST, domain, newest)
+        put(w, D_OWN, domain, own)
         if best == NONE or _outranks(w, need, domain, best):
             best = domain
-    for domain in range(w.domain_count[w.needs[N_TOPOLOGY, need]]):
-        w.sums[D_BOUND, domain] = w.sums[D_OWN, domain] = w.sums[D_NEWEST, domain] = 0
+    for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
+        put(w, D_BOUND, domain, 0)
+        put(w, D_OWN, domain, 0)
+        put(w, D_NEWEST, domain, 0)
     return best
 
 
 @walk
 def keep_own(w: Work, need: int) -> None:
     """A gang that no domain can cover takes only its own machines, in the domain with most of them, then value."""
-    topology = w.needs[N_TOPOLOGY, need]
-    w.needs[N_SATISFIABLE, need] = 0
+    topology = at(w, N_TOPOLOGY, need)
+    put(w, N_SATISFIABLE, need, 0)
     best, held = NONE, 0
-    machine = w.needs[N_OWN_HEAD, need]
+    machine = at(w, N_OWN_HEAD, need)
     while machine >= 0:
-        domain = w.domain[topology, w.machines[M_SHAPE, machine]]
+        domain = domain_at(w, topology, at(w, M_SHAPE, machine))
         if domain != NONE and domain != best:
             units = _own_units(w, need, domain)
             if units > held or (units == held and units > 0 and _comes_first(w, topology, domain, best)):
                 best, held = domain, units
-        machine = w.machines[M_OWN_NEXT, machine]
+        machine = at(w, M_OWN_NEXT, machine)
     if best == NONE:
         best = _first_eligible(w, need)
-    w.needs[N_DOMAIN, need] = best
+    put(w, N_DOMAIN, need, best)
     if held > 0:
         if has_hard_spread(w, need):
             fill_spread(w, need, best, NO, NO, YES)
@@ -360,16 +372,16 @@ def keep_own(w: Work, need: int) -> None:
 @walk
 def _comes_first(w: Work, topology: int, one: int, other: int) -> bool:
     """Whether one domain's value sorts before another's."""
-    return w.domain_rank[topology, one] < w.domain_rank[topology, other]
+    return domain_rank_at(w, topology, one) < domain_rank_at(w, topology, other)
 
 
 @walk
 def _first_eligible(w: Work, need: int) -> int:
     """The first domain by value in which a machine could serve the need at all; NONE if there is none."""
-    topology, best = w.needs[N_TOPOLOGY, need], NONE
-    for shape in range(w.shapes.shape[1]):
-        domain = w.domain[topology, shape]
-        if domain == NONE or domain == best or w.shapes[H_COUNT, shape] == 0:
+    topology, best = at(w, N_TOPOLOGY, need), NONE
+    for shape in range(w.h[LEN_SHAPES]):
+        domain = domain_at(w, topology, shape)
+        if domain == NONE or domain == best or at(w, H_COUNT, shape) == 0:
             continue
         if (best == NONE or _comes_first(w, topology, domain, best)) and is_eligible(w, need, shape):
             best = domain
@@ -381,12 +393,12 @@ def _own_units(w: Work, need: int, domain: int) -> int:
     """Units of the gang that its own machines in a domain hold now."""
     if has_hard_spread(w, need):
         return own_spread_units(w, need, domain)
-    cluster, topology = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need]
-    asked, units = w.needs[N_ASKED, need], 0
-    machine = w.needs[N_OWN_HEAD, need]
+    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
+    asked, units = at(w, N_ASKED, need), 0
+    machine = at(w, N_OWN_HEAD, need)
     while machine >= 0 and units < asked:
-        shape = w.machines[M_SHAPE, machine]
-        if w.machines[M_BOUND, machine] == cluster and w.domain[topology, shape] == domain and admits(w, need, shape):
+        shape = at(w, M_SHAPE, machine)
+        if at(w, M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
             units += fitting_units(w, need, machine)
-        machine = w.machines[M_OWN_NEXT, machine]
+        machine = at(w, M_OWN_NEXT, machine)
     return min(units, asked)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigfleet.engine.compiled import entry
+from bigfleet.engine.heap import Tables
 from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import ClusterRecord, Policy
@@ -64,7 +65,6 @@ from bigfleet.engine.work import (
     NOW,
     SCALARS,
     Array,
-    Work,
 )
 from bigfleet.model.machine import MachineState
 
@@ -102,7 +102,7 @@ def lay_out(
     now: int,
     next_binding: int,
     room: Room,
-) -> tuple[Work, Array]:
+) -> tuple[Tables, Array]:
     """The columns of one decision, and the slots of the needs table in the order of its rows."""
     shapes = inventory.shapes
     slots = needs.order()
@@ -148,7 +148,7 @@ def lay_out(
     _by_cluster(need_cluster, need_unit, unit, least, later, first_of)
 
     topologies = shapes.topologies
-    machines = np.full((M_GONE + 1, n), NONE, np.int64)
+    machines = np.full((M_GONE - M_SHAPE + 1, n), NONE, np.int64)
     for at, column in (
         (M_SHAPE, inventory.shape),
         (M_STATE, inventory.state),
@@ -168,11 +168,11 @@ def lay_out(
         (M_STAKES_INTERRUPTION, inventory.stakes_interruption),
         (M_STAKES_RECLAMATION, inventory.stakes_reclamation),
     ):
-        machines[at] = column.view
-    machines[M_BOUND] = bound
-    machines[[M_STOOD_PINNED, M_GONE]] = 0
+        machines[at - M_SHAPE] = column.view
+    machines[M_BOUND - M_SHAPE] = bound
+    machines[[M_STOOD_PINNED - M_SHAPE, M_GONE - M_SHAPE]] = 0
 
-    rows = np.zeros((N_KIND + 1, r), np.int64)
+    rows = np.zeros((N_KIND - N_CLUSTER + 1, r), np.int64)
     for at, column in (
         (N_CLUSTER, needs.cluster),
         (N_REQUIREMENT, needs.requirement),
@@ -187,23 +187,36 @@ def lay_out(
         (N_SPREAD, needs.spread),
         (N_DIVISIBLE, needs.divisible),
     ):
-        rows[at] = column.view[slots]
-    rows[N_TWIN] = _twins(rows[N_CLUSTER], needs.fingerprint.view[slots], rows[N_LIMIT])
-    rows[N_ACTS], rows[N_LATER], rows[N_MISSING] = acts, later, missing
-    rows[[N_DOMAIN, N_OWN_HEAD, N_OWN_TAIL]] = NONE
-    rows[N_KIND] = needs.kind.view[slots] * len(daemons) + cluster_daemons[need_cluster]
-    rows[N_SATISFIABLE] = 1
+        rows[at - N_CLUSTER] = column.view[slots]
+    for at, values in (
+        (N_TWIN, _twins(need_cluster, needs.fingerprint.view[slots], needs.limit.view[slots])),
+        (N_ACTS, acts),
+        (N_LATER, later),
+        (N_MISSING, missing),
+        (N_DOMAIN, NONE),
+        (N_OWN_HEAD, NONE),
+        (N_OWN_TAIL, NONE),
+        (N_SATISFIABLE, 1),
+        (N_KIND, needs.kind.view[slots] * len(daemons) + cluster_daemons[need_cluster]),
+    ):
+        rows[at - N_CLUSTER] = values
 
-    lists = np.full((C_LIVE_TAIL + 1, c), NONE, np.int64)
-    lists[C_DAEMONS], lists[C_REPORTED], lists[C_PARTIAL] = cluster_daemons, reported, partial
-    lists[C_DISTURBED], lists[C_FIRST] = 0, first_of
+    lists = np.full((C_LIVE_TAIL - C_DAEMONS + 1, c), NONE, np.int64)
+    for at, values in (
+        (C_DAEMONS, cluster_daemons),
+        (C_REPORTED, reported),
+        (C_PARTIAL, partial),
+        (C_DISTURBED, 0),
+        (C_FIRST, first_of),
+    ):
+        lists[at - C_DAEMONS] = values
     weights = (policy.weight_priority, policy.weight_drain, policy.weight_interrupt, policy.weight_reclaim)
-    work = Work(
-        machines=machines,
-        needs=rows,
-        clusters=lists,
-        kinds=np.full((3, max(1, needs.kinds * len(daemons))), NONE, np.int64),
-        cohorts=np.stack(
+    tables: dict[str, Array] = {
+        "machines": machines,
+        "needs": rows,
+        "clusters": lists,
+        "kinds": np.full((3, max(1, needs.kinds * len(daemons))), NONE, np.int64),
+        "cohorts": np.stack(
             [
                 cohorts.shape,
                 cohorts.tier,
@@ -216,39 +229,39 @@ def lay_out(
                 np.full(len(cohorts.shape), NONE, np.int64),
             ]
         ).astype(np.int64),
-        entries=np.empty((3, room.entries), np.int64),
-        seats=np.empty((5, room.seats), np.int64),
-        sums=np.zeros((4, most_domains), np.int64),
-        shapes=np.stack([shape_count, shape_held, np.zeros_like(shape_count)]).astype(np.int64),
-        spreads=np.stack([needs.spread_topology.view, needs.spread_skew.view, needs.spread_hard.view]).astype(np.int64),
-        actions=np.empty((6, room.actions), np.int64),
-        scalar=scalar,
-        allocatable=np.ascontiguousarray(shapes.allocatable.view),
-        matches=np.ascontiguousarray(shapes.matches.view),
-        domain=np.ascontiguousarray(topologies.domain.view),
-        domain_rank=np.ascontiguousarray(topologies.rank.view),
-        domain_count=domain_count,
-        daemon_base=np.ascontiguousarray(daemons.base.view),
-        daemon_start=daemons.extra_start.view,
-        daemon_requirement=daemons.extra_requirement.view,
-        daemon_extra=np.ascontiguousarray(daemons.extra.view),
-        cluster_least=least,
-        need_aggregate=aggregate,
-        unit=unit,
-        spread_start=needs.spread_start.view,
-        cohort_list=cohort_list,
-        cohort_list_start=cohort_list_start,
-        cohort_list_offset=cohort_list_offset,
-        pool=cohorts.pool,
-        free=np.zeros((n, width), np.int64),
-        vector=np.empty((room.vectors, width), np.int64),
-        configured=np.flatnonzero((state == MachineState.CONFIGURED) & (bound >= 0)),
-        level=np.zeros((most_constraints, most_domains), np.int64),
-        level_least=np.zeros(most_constraints, np.int64),
-        saved_gap=np.zeros(width, np.int64),
-        score_weights=np.array([round(weight * _BILLION) for weight in weights], np.int64),
-    )
-    return work, slots
+        "entries": np.empty((3, room.entries), np.int64),
+        "seats": np.empty((5, room.seats), np.int64),
+        "sums": np.zeros((4, most_domains), np.int64),
+        "shapes": np.stack([shape_count, shape_held, np.zeros_like(shape_count)]).astype(np.int64),
+        "spreads": np.stack([needs.spread_topology.view, needs.spread_skew.view, needs.spread_hard.view]).astype(
+            np.int64
+        ),
+        "actions": np.empty((6, room.actions), np.int64),
+        "allocatable": np.ascontiguousarray(shapes.allocatable.view),
+        "domain": np.ascontiguousarray(topologies.domain.view),
+        "domain_rank": np.ascontiguousarray(topologies.rank.view),
+        "domain_count": domain_count,
+        "daemon_base": np.ascontiguousarray(daemons.base.view),
+        "daemon_start": daemons.extra_start.view,
+        "daemon_requirement": daemons.extra_requirement.view,
+        "daemon_extra": np.ascontiguousarray(daemons.extra.view),
+        "cluster_least": least,
+        "need_aggregate": aggregate,
+        "unit": unit,
+        "spread_start": needs.spread_start.view,
+        "cohort_list": cohort_list,
+        "cohort_list_start": cohort_list_start,
+        "cohort_list_offset": cohort_list_offset,
+        "pool": cohorts.pool,
+        "free": np.zeros((n, width), np.int64),
+        "vector": np.empty((room.vectors, width), np.int64),
+        "configured": np.flatnonzero((state == MachineState.CONFIGURED) & (bound >= 0)),
+        "level": np.zeros((most_constraints, most_domains), np.int64),
+        "level_least": np.zeros(most_constraints, np.int64),
+        "saved_gap": np.zeros(width, np.int64),
+        "score_weights": np.array([round(weight * _BILLION) for weight in weights], np.int64),
+    }
+    return Tables(np.ascontiguousarray(shapes.matches.view), scalar, tables), slots
 
 
 class _Cohorts(NamedTuple):

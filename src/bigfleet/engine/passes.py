@@ -14,6 +14,7 @@ from bigfleet.engine.credit import (
     untake,
 )
 from bigfleet.engine.gangs import credit_only, serve, serve_gang
+from bigfleet.engine.heap import at, cell, domain_at, put, put_cell, row
 from bigfleet.engine.inventory import COMMITTED
 from bigfleet.engine.spread import fill_spread, fill_spread_in, has_hard_spread
 from bigfleet.engine.victims import CONFIGURED, PINNED, may_have_victims, preempt
@@ -28,6 +29,9 @@ from bigfleet.engine.work import (
     E_MACHINE,
     E_UNITS,
     E_VECTOR,
+    LEN_CLUSTERS,
+    LEN_NEEDS,
+    LEN_T_SAVED_GAP,
     M_ACTION,
     M_ALL_NEXT,
     M_BOUND,
@@ -63,6 +67,11 @@ from bigfleet.engine.work import (
     NO,
     OVERFLOW,
     PREEMPT,
+    T_FREE,
+    T_NEED_AGGREGATE,
+    T_SAVED_GAP,
+    T_UNIT,
+    T_VECTOR,
     VERSION,
     YES,
     Array,
@@ -75,14 +84,14 @@ def link(w: Work, order: Array) -> None:
     """Put bound machines, given in binding order, on their clusters' lists, with all of them free."""
     for i in range(order.shape[0]):
         machine = order[i]
-        cluster = w.machines[M_BOUND, machine]
+        cluster = at(w, M_BOUND, machine)
         clear(w, machine, cluster)
-        if w.clusters[C_ALL_TAIL, cluster] == NONE:
-            w.clusters[C_ALL_HEAD, cluster] = machine
+        if at(w, C_ALL_TAIL, cluster) == NONE:
+            put(w, C_ALL_HEAD, cluster, machine)
         else:
-            w.machines[M_ALL_NEXT, w.clusters[C_ALL_TAIL, cluster]] = machine
-        w.clusters[C_ALL_TAIL, cluster] = machine
-    for cluster in range(w.clusters.shape[1]):
+            put(w, M_ALL_NEXT, at(w, C_ALL_TAIL, cluster), machine)
+        put(w, C_ALL_TAIL, cluster, machine)
+    for cluster in range(w.h[LEN_CLUSTERS]):
         relink(w, cluster)
 
 
@@ -95,39 +104,39 @@ def _hash(key: int) -> int:
 def link_own(w: Work, order: Array, table_key: Array, table_need: Array) -> None:
     """Put bound machines on the lists of the gangs they are stamped for, found by (cluster, need key)."""
     mask = table_key.shape[0] - 1
-    for need in range(w.needs.shape[1]):
-        if w.needs[N_TOPOLOGY, need] >= 0:
-            key = (w.needs[N_CLUSTER, need] << 32) | w.needs[N_OWN, need]
-            at = _hash(key) & mask
-            while table_need[at] != NONE:
-                at = (at + 1) & mask
-            table_key[at], table_need[at] = key, need
+    for need in range(w.h[LEN_NEEDS]):
+        if at(w, N_TOPOLOGY, need) >= 0:
+            key = (at(w, N_CLUSTER, need) << 32) | at(w, N_OWN, need)
+            place = _hash(key) & mask
+            while table_need[place] != NONE:
+                place = (place + 1) & mask
+            table_key[place], table_need[place] = key, need
     for i in range(order.shape[0]):
         machine = order[i]
-        if w.machines[M_OWN, machine] == NONE:
+        if at(w, M_OWN, machine) == NONE:
             continue
-        key = (w.machines[M_BOUND, machine] << 32) | w.machines[M_OWN, machine]
-        at = _hash(key) & mask
-        while table_need[at] != NONE and table_key[at] != key:
-            at = (at + 1) & mask
-        need = table_need[at]
+        key = (at(w, M_BOUND, machine) << 32) | at(w, M_OWN, machine)
+        place = _hash(key) & mask
+        while table_need[place] != NONE and table_key[place] != key:
+            place = (place + 1) & mask
+        need = table_need[place]
         if need == NONE:
             continue
-        if w.needs[N_OWN_TAIL, need] == NONE:
-            w.needs[N_OWN_HEAD, need] = machine
+        if at(w, N_OWN_TAIL, need) == NONE:
+            put(w, N_OWN_HEAD, need, machine)
         else:
-            w.machines[M_OWN_NEXT, w.needs[N_OWN_TAIL, need]] = machine
-        w.needs[N_OWN_TAIL, need] = machine
+            put(w, M_OWN_NEXT, at(w, N_OWN_TAIL, need), machine)
+        put(w, N_OWN_TAIL, need, machine)
 
 
 @entry
 def phase_one(w: Work) -> None:
     """Serve every need in order, and note for each machine the highest need that it serves."""
-    for need in range(w.needs.shape[1]):
+    for need in range(w.h[LEN_NEEDS]):
         serve(w, need)
-        if w.scalar[OVERFLOW]:
+        if w.h[OVERFLOW]:
             return
-    for cluster in range(w.clusters.shape[1]):
+    for cluster in range(w.h[LEN_CLUSTERS]):
         note_standings(w, cluster)
 
 
@@ -136,35 +145,34 @@ def note_standings(w: Work, cluster: int) -> None:
     """For each machine of the cluster, the first need in the order that takes from it now, and the first that ever did
     in this decision; and whether one of those was PINNED.
     """
-    machine = w.clusters[C_ALL_HEAD, cluster]
+    machine = at(w, C_ALL_HEAD, cluster)
     while machine >= 0:
-        w.machines[M_SERVES, machine] = NONE
-        machine = w.machines[M_ALL_NEXT, machine]
-    need = w.clusters[C_FIRST, cluster]
+        put(w, M_SERVES, machine, NONE)
+        machine = at(w, M_ALL_NEXT, machine)
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
-        pinned = w.needs[N_INTERRUPTION, need] == PINNED or w.needs[N_RECLAMATION, need] == PINNED
-        first = w.needs[N_FIRST, need]
-        for e in range(first, first + w.needs[N_COUNT, need]):
-            machine = w.entries[E_MACHINE, e]
-            if w.machines[M_SERVES, machine] == NONE:
-                w.machines[M_SERVES, machine] = need
-                stood = w.machines[M_STOOD, machine]
+        pinned = at(w, N_INTERRUPTION, need) == PINNED or at(w, N_RECLAMATION, need) == PINNED
+        first = at(w, N_FIRST, need)
+        for e in range(first, first + at(w, N_COUNT, need)):
+            machine = at(w, E_MACHINE, e)
+            if at(w, M_SERVES, machine) == NONE:
+                put(w, M_SERVES, machine, need)
+                stood = at(w, M_STOOD, machine)
                 if stood == NONE or need < stood:
-                    w.machines[M_STOOD, machine] = need
+                    put(w, M_STOOD, machine, need)
             if pinned:
-                w.machines[M_STOOD_PINNED, machine] = 1
-        need = w.needs[N_LATER, need]
+                put(w, M_STOOD_PINNED, machine, 1)
+        need = at(w, N_LATER, need)
 
 
 @walk
 def save(w: Work, need: int) -> None:
     """Remember what the need takes, and let it take nothing."""
-    w.needs[N_SAVED_FIRST, need], w.needs[N_SAVED_COUNT, need] = w.needs[N_FIRST, need], w.needs[N_COUNT, need]
-    w.needs[N_SAVED_MISSING, need] = w.needs[N_MISSING, need]
-    w.needs[N_SAVED_DOMAIN, need], w.needs[N_SAVED_SATISFIABLE, need] = (
-        w.needs[N_DOMAIN, need],
-        w.needs[N_SATISFIABLE, need],
-    )
+    put(w, N_SAVED_FIRST, need, at(w, N_FIRST, need))
+    put(w, N_SAVED_COUNT, need, at(w, N_COUNT, need))
+    put(w, N_SAVED_MISSING, need, at(w, N_MISSING, need))
+    put(w, N_SAVED_DOMAIN, need, at(w, N_DOMAIN, need))
+    put(w, N_SAVED_SATISFIABLE, need, at(w, N_SATISFIABLE, need))
     untake(w, need)
 
 
@@ -172,124 +180,123 @@ def save(w: Work, need: int) -> None:
 def restore(w: Work, need: int) -> None:
     """Let the need take again what it took when it was saved."""
     untake(w, need)
-    first, count = w.needs[N_SAVED_FIRST, need], w.needs[N_SAVED_COUNT, need]
-    unit = w.unit[w.needs[N_UNIT, need]]
+    first, count = at(w, N_SAVED_FIRST, need), at(w, N_SAVED_COUNT, need)
+    unit = row(w, T_UNIT, at(w, N_UNIT, need))
     for e in range(first, first + count):
-        machine, v = w.entries[E_MACHINE, e], w.entries[E_VECTOR, e]
+        machine, v = at(w, E_MACHINE, e), at(w, E_VECTOR, e)
         for d in range(unit.shape[0]):
             if v >= 0:
-                w.free[machine, d] -= w.vector[v, d]
+                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - cell(w, T_VECTOR, v, d))
                 if d > 0:
-                    w.need_aggregate[need, d] -= w.vector[v, d]
+                    put_cell(w, T_NEED_AGGREGATE, need, d, cell(w, T_NEED_AGGREGATE, need, d) - cell(w, T_VECTOR, v, d))
             else:
-                w.free[machine, d] -= w.entries[E_UNITS, e] * unit[d]
-    w.needs[N_FIRST, need], w.needs[N_COUNT, need] = first, count
-    w.needs[N_MISSING, need] = w.needs[N_SAVED_MISSING, need]
-    w.needs[N_DOMAIN, need], w.needs[N_SATISFIABLE, need] = (
-        w.needs[N_SAVED_DOMAIN, need],
-        w.needs[N_SAVED_SATISFIABLE, need],
-    )
+                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - (at(w, E_UNITS, e) * unit[d]))
+    put(w, N_FIRST, need, first)
+    put(w, N_COUNT, need, count)
+    put(w, N_MISSING, need, at(w, N_SAVED_MISSING, need))
+    put(w, N_DOMAIN, need, at(w, N_SAVED_DOMAIN, need))
+    put(w, N_SATISFIABLE, need, at(w, N_SAVED_SATISFIABLE, need))
 
 
 @entry
 def phase_two(w: Work) -> None:
     """Serve every need that is still unmet once more, victims being candidates after all others."""
-    for need in range(w.needs.shape[1]):
-        if w.needs[N_MISSING, need] > 0:
+    for need in range(w.h[LEN_NEEDS]):
+        if at(w, N_MISSING, need) > 0:
             serve_once_more(w, need)
-            if w.scalar[OVERFLOW]:
+            if w.h[OVERFLOW]:
                 return
     # What was bought and then made needless is not bought.
-    for a in range(w.scalar[ACTIONS]):
-        machine = w.actions[A_MACHINE, a]
-        kind = w.actions[A_KIND, a]
-        if kind != NONE and kind != PREEMPT and w.machines[M_SERVES, machine] == NONE:
+    for a in range(w.h[ACTIONS]):
+        machine = at(w, A_MACHINE, a)
+        kind = at(w, A_KIND, a)
+        if kind != NONE and kind != PREEMPT and at(w, M_SERVES, machine) == NONE:
             unbind(w, machine)
 
 
 @walk
 def serve_once_more(w: Work, need: int) -> None:
     """Serve an unmet need with all that later needs of its cluster took free to it, and those needs after it."""
-    cluster = w.needs[N_CLUSTER, need]
+    cluster = at(w, N_CLUSTER, need)
     # Where nothing was bought or lost this cycle, serving again can only differ by victims.
-    if not w.clusters[C_DISTURBED, cluster] and (not w.needs[N_ACTS, need] or not may_have_victims(w, need)):
+    if not at(w, C_DISTURBED, cluster) and (not at(w, N_ACTS, need) or not may_have_victims(w, need)):
         return
-    for d in range(w.saved_gap.shape[0]):
-        w.saved_gap[d] = w.need_aggregate[need, d]
-    missing = w.needs[N_MISSING, need]
+    for d in range(w.h[LEN_T_SAVED_GAP]):
+        put(w, T_SAVED_GAP, d, cell(w, T_NEED_AGGREGATE, need, d))
+    missing = at(w, N_MISSING, need)
     later = need
     while later >= 0:
         save(w, later)
-        later = w.needs[N_LATER, later]
+        later = at(w, N_LATER, later)
     relink(w, cluster)
-    actions = w.scalar[ACTIONS]
-    if w.needs[N_TOPOLOGY, need] >= 0:
+    actions = w.h[ACTIONS]
+    if at(w, N_TOPOLOGY, need) >= 0:
         serve_gang(w, need, YES)
     elif has_hard_spread(w, need):
-        fill_spread(w, need, NONE, w.needs[N_ACTS, need] == 1, YES, NO)
+        fill_spread(w, need, NONE, at(w, N_ACTS, need) == 1, YES, NO)
     else:
         credit_plain(w, need)
-        if w.needs[N_ACTS, need] and w.needs[N_MISSING, need] > 0:
+        if at(w, N_ACTS, need) and at(w, N_MISSING, need) > 0:
             acquire(w, need, NONE, YES)
             preempt(w, need, NONE)
-    if w.scalar[ACTIONS] == actions and not _is_less_short(w, need, missing):
+    if w.h[ACTIONS] == actions and not _is_less_short(w, need, missing):
         later = need
         while later >= 0:
             restore(w, later)
-            later = w.needs[N_LATER, later]
+            later = at(w, N_LATER, later)
         return
-    w.scalar[VERSION] += 1
-    later = w.needs[N_LATER, need]
+    w.h[VERSION] = w.h[VERSION] + 1
+    later = at(w, N_LATER, need)
     while later >= 0:
         credit_only(w, later)
-        later = w.needs[N_LATER, later]
+        later = at(w, N_LATER, later)
     note_standings(w, cluster)
 
 
 @walk
 def _is_less_short(w: Work, need: int, missing: int) -> bool:
-    if not w.needs[N_DIVISIBLE, need]:
-        return w.needs[N_MISSING, need] < missing
+    if not at(w, N_DIVISIBLE, need):
+        return at(w, N_MISSING, need) < missing
     less = False
-    for d in range(1, w.saved_gap.shape[0]):
-        if w.need_aggregate[need, d] > w.saved_gap[d]:
+    for d in range(1, w.h[LEN_T_SAVED_GAP]):
+        if cell(w, T_NEED_AGGREGATE, need, d) > at(w, T_SAVED_GAP, d):
             return False
-        less = less or w.need_aggregate[need, d] < w.saved_gap[d]
+        less = less or cell(w, T_NEED_AGGREGATE, need, d) < at(w, T_SAVED_GAP, d)
     return less
 
 
 @entry
 def credit_in(w: Work, cluster: int, order: Array) -> None:
     """Credit all needs of the cluster anew with its machines in this order, gangs in the domain they have."""
-    need = w.clusters[C_FIRST, cluster]
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
         save(w, need)
-        need = w.needs[N_LATER, need]
-    need = w.clusters[C_FIRST, cluster]
+        need = at(w, N_LATER, need)
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
         _credit_one_in(w, need, order)
-        need = w.needs[N_LATER, need]
+        need = at(w, N_LATER, need)
 
 
 @walk
 def _credit_one_in(w: Work, need: int, order: Array) -> None:
-    cluster, topology, domain = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need], w.needs[N_DOMAIN, need]
+    cluster, topology, domain = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), at(w, N_DOMAIN, need)
     if has_hard_spread(w, need):
         fill_spread_in(w, need, domain, order)
         return
     for i in range(order.shape[0]):
-        if w.needs[N_MISSING, need] <= 0:
+        if at(w, N_MISSING, need) <= 0:
             return
         machine = order[i]
-        shape = w.machines[M_SHAPE, machine]
-        if w.machines[M_BOUND, machine] != cluster or not admits(w, need, shape):
+        shape = at(w, M_SHAPE, machine)
+        if at(w, M_BOUND, machine) != cluster or not admits(w, need, shape):
             continue
-        if topology >= 0 and w.domain[topology, shape] != domain:
+        if topology >= 0 and domain_at(w, topology, shape) != domain:
             continue
-        if w.needs[N_DIVISIBLE, need]:
+        if at(w, N_DIVISIBLE, need):
             take_divisible(w, need, machine)
         else:
-            units = min(fitting_units(w, need, machine), w.needs[N_MISSING, need])
+            units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
             if units > 0:
                 take(w, need, machine, units)
 
@@ -297,57 +304,57 @@ def _credit_one_in(w: Work, need: int, order: Array) -> None:
 @entry
 def credit_anew(w: Work, cluster: int) -> bool:
     """Credit all needs of the cluster anew in the ordinary order; whether every one comes out covered."""
-    need = w.clusters[C_FIRST, cluster]
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
         save(w, need)
-        need = w.needs[N_LATER, need]
+        need = at(w, N_LATER, need)
     relink(w, cluster)
     covered = True
-    need = w.clusters[C_FIRST, cluster]
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
         credit_only(w, need)
-        covered = covered and w.needs[N_MISSING, need] <= 0
-        need = w.needs[N_LATER, need]
+        covered = covered and at(w, N_MISSING, need) <= 0
+        need = at(w, N_LATER, need)
     return covered
 
 
 @entry
 def restore_all(w: Work, cluster: int) -> None:
     """Undo `credit_in` or `credit_anew`."""
-    need = w.clusters[C_FIRST, cluster]
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
         untake(w, need)
-        need = w.needs[N_LATER, need]
-    need = w.clusters[C_FIRST, cluster]
+        need = at(w, N_LATER, need)
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
         restore(w, need)
-        need = w.needs[N_LATER, need]
+        need = at(w, N_LATER, need)
     relink(w, cluster)
 
 
 @entry
 def mark_excess(w: Work, excess: Array) -> None:
     """Mark each cluster with a Configured machine that serves no need."""
-    for cluster in range(w.clusters.shape[1]):
-        machine = w.clusters[C_ALL_HEAD, cluster]
+    for cluster in range(w.h[LEN_CLUSTERS]):
+        machine = at(w, C_ALL_HEAD, cluster)
         while machine >= 0 and not excess[cluster]:
             if (
-                w.machines[M_SERVES, machine] == NONE
-                and w.machines[M_BOUND, machine] == cluster
-                and w.machines[M_STATE, machine] == CONFIGURED
-                and w.machines[M_ACTION, machine] == NONE
-                and not w.machines[M_FLAGS, machine] & COMMITTED
+                at(w, M_SERVES, machine) == NONE
+                and at(w, M_BOUND, machine) == cluster
+                and at(w, M_STATE, machine) == CONFIGURED
+                and at(w, M_ACTION, machine) == NONE
+                and not at(w, M_FLAGS, machine) & COMMITTED
             ):
                 excess[cluster] = True
-            machine = w.machines[M_ALL_NEXT, machine]
+            machine = at(w, M_ALL_NEXT, machine)
 
 
 @entry
 def is_covered(w: Work, cluster: int) -> bool:
     """Whether no need of the cluster misses anything."""
-    need = w.clusters[C_FIRST, cluster]
+    need = at(w, C_FIRST, cluster)
     while need >= 0:
-        if w.needs[N_MISSING, need] > 0:
+        if at(w, N_MISSING, need) > 0:
             return False
-        need = w.needs[N_LATER, need]
+        need = at(w, N_LATER, need)
     return True

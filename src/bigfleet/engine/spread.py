@@ -11,6 +11,7 @@ import numpy as np
 from bigfleet.engine.acquire import buy, cohort_at, cohort_range, is_better, is_open, price_for_gap
 from bigfleet.engine.compiled import entry, walk
 from bigfleet.engine.credit import NONE, admits, fitting_units, fresh_units, is_eligible, take
+from bigfleet.engine.heap import at, column, domain_at, level_at, put, put_level
 from bigfleet.engine.victims import counts_for, goes_before, may_preempt, take_victim
 from bigfleet.engine.work import (
     C_ALL_HEAD,
@@ -18,6 +19,11 @@ from bigfleet.engine.work import (
     K_HEAD,
     K_SHAPE,
     K_TRIED,
+    LEN_COHORTS,
+    LEN_SEATS,
+    LEN_SHAPES,
+    LEN_T_CONFIGURED,
+    LEN_T_LEVEL_LEAST,
     M_ALL_NEXT,
     M_BOUND,
     M_GONE,
@@ -44,6 +50,11 @@ from bigfleet.engine.work import (
     S_UNITS,
     SEATS,
     SPARES,
+    T_CONFIGURED,
+    T_DOMAIN_COUNT,
+    T_LEVEL_LEAST,
+    T_POOL,
+    T_SPREAD_START,
     Array,
     Work,
 )
@@ -55,114 +66,112 @@ VICTIM = cast("int", np.int64(-2))
 @walk
 def has_hard_spread(w: Work, need: int) -> bool:
     """Whether a spread of the row is a rule and not a wish."""
-    spread = w.needs[N_SPREAD, need]
-    for s in range(w.spread_start[spread], w.spread_start[spread + 1]):
-        if w.spreads[P_HARD, s]:
+    spread = at(w, N_SPREAD, need)
+    for s in range(at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)):
+        if at(w, P_HARD, s):
             return True
     return False
 
 
 @walk
-def _seat(w: Work, at: int, machine: int, room: int, cohort: int) -> int:
-    if at >= w.seats.shape[1]:
-        w.scalar[OVERFLOW] = 1
-        return at
-    w.seats[S_MACHINE, at], w.seats[S_ROOM, at], w.seats[S_UNITS, at], w.seats[S_EXTRA_COHORT, at] = (
-        machine,
-        room,
-        0,
-        cohort,
-    )
-    return at + 1
+def _seat(w: Work, place: int, machine: int, room: int, cohort: int) -> int:
+    if place >= w.h[LEN_SEATS]:
+        w.h[OVERFLOW] = 1
+        return place
+    put(w, S_MACHINE, place, machine)
+    put(w, S_ROOM, place, room)
+    put(w, S_UNITS, place, 0)
+    put(w, S_EXTRA_COHORT, place, cohort)
+    return place + 1
 
 
 @walk
 def _seat_own(w: Work, need: int, domain: int) -> int:
     """Seat a gang's own machines in its domain."""
-    cluster, topology, at = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need], 0
+    cluster, topology, place = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), 0
     if topology < 0:
         return 0
-    machine = w.needs[N_OWN_HEAD, need]
+    machine = at(w, N_OWN_HEAD, need)
     while machine >= 0:
-        shape = w.machines[M_SHAPE, machine]
-        if w.machines[M_BOUND, machine] == cluster and w.domain[topology, shape] == domain and admits(w, need, shape):
-            at = _seat(w, at, machine, fitting_units(w, need, machine), NONE)
-        machine = w.machines[M_OWN_NEXT, machine]
-    return at
+        shape = at(w, M_SHAPE, machine)
+        if at(w, M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
+            place = _seat(w, place, machine, fitting_units(w, need, machine), NONE)
+        machine = at(w, M_OWN_NEXT, machine)
+    return place
 
 
 @walk
-def _seat_others(w: Work, need: int, domain: int, at: int) -> int:
+def _seat_others(w: Work, need: int, domain: int, place: int) -> int:
     """Seat the cluster's other machines, in binding order."""
-    cluster, topology = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need]
-    machine = w.clusters[C_ALL_HEAD, cluster]
+    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
+    machine = at(w, C_ALL_HEAD, cluster)
     while machine >= 0:
-        shape = w.machines[M_SHAPE, machine]
+        shape = at(w, M_SHAPE, machine)
         if (
-            w.machines[M_BOUND, machine] == cluster
+            at(w, M_BOUND, machine) == cluster
             and admits(w, need, shape)
             and (
                 topology < 0
-                or (w.domain[topology, shape] == domain and w.machines[M_OWN, machine] != w.needs[N_OWN, need])
+                or (domain_at(w, topology, shape) == domain and at(w, M_OWN, machine) != at(w, N_OWN, need))
             )
         ):
-            at = _seat(w, at, machine, fitting_units(w, need, machine), NONE)
-        machine = w.machines[M_ALL_NEXT, machine]
-    return at
+            place = _seat(w, place, machine, fitting_units(w, need, machine), NONE)
+        machine = at(w, M_ALL_NEXT, machine)
+    return place
 
 
 @walk
 def _level_all(w: Work, need: int, domain: int) -> None:
     """Start every domain with an eligible machine in any state but Failed at nothing."""
-    spread, topology = w.needs[N_SPREAD, need], w.needs[N_TOPOLOGY, need]
-    start, end = w.spread_start[spread], w.spread_start[spread + 1]
+    spread, topology = at(w, N_SPREAD, need), at(w, N_TOPOLOGY, need)
+    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        for d in range(w.domain_count[w.spreads[P_TOPOLOGY, s]]):
-            w.level[s - start, d] = NONE
-    for shape in range(w.shapes.shape[1]):
-        if w.shapes[H_COUNT, shape] == 0 or not is_eligible(w, need, shape):
+        for d in range(at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, s))):
+            put_level(w, s - start, d, NONE)
+    for shape in range(w.h[LEN_SHAPES]):
+        if at(w, H_COUNT, shape) == 0 or not is_eligible(w, need, shape):
             continue
-        if topology >= 0 and w.domain[topology, shape] != domain:
+        if topology >= 0 and domain_at(w, topology, shape) != domain:
             continue
         for s in range(start, end):
-            if w.spreads[P_HARD, s]:
-                w.level[s - start, w.domain[w.spreads[P_TOPOLOGY, s], shape]] = 0
+            if at(w, P_HARD, s):
+                put_level(w, s - start, domain_at(w, at(w, P_TOPOLOGY, s), shape), 0)
 
 
 @walk
 def _least(w: Work, topology: int, j: int) -> int:
     """The level of the emptiest domain of one constraint."""
     least = NEVER
-    for d in range(w.domain_count[topology]):
-        if w.level[j, d] >= 0:
-            least = min(least, w.level[j, d])
+    for d in range(at(w, T_DOMAIN_COUNT, topology)):
+        if level_at(w, j, d) >= 0:
+            least = min(least, level_at(w, j, d))
     return least
 
 
 @walk
 def _allows(w: Work, need: int, shape: int) -> bool:
     """Whether the domains of a machine of this shape may take one unit more."""
-    spread = w.needs[N_SPREAD, need]
-    start, end = w.spread_start[spread], w.spread_start[spread + 1]
+    spread = at(w, N_SPREAD, need)
+    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        if w.spreads[P_HARD, s]:
-            d = w.domain[w.spreads[P_TOPOLOGY, s], shape]
-            if w.level[s - start, d] + 1 - w.level_least[s - start] > w.spreads[P_SKEW, s]:
+        if at(w, P_HARD, s):
+            d = domain_at(w, at(w, P_TOPOLOGY, s), shape)
+            if level_at(w, s - start, d) + 1 - at(w, T_LEVEL_LEAST, s - start) > at(w, P_SKEW, s):
                 return False
     return True
 
 
 @walk
 def _raise_level(w: Work, need: int, shape: int) -> None:
-    spread = w.needs[N_SPREAD, need]
-    start, end = w.spread_start[spread], w.spread_start[spread + 1]
+    spread = at(w, N_SPREAD, need)
+    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        if w.spreads[P_HARD, s]:
-            topology = w.spreads[P_TOPOLOGY, s]
-            d = w.domain[topology, shape]
-            w.level[s - start, d] += 1
-            if w.level[s - start, d] == w.level_least[s - start] + 1:
-                w.level_least[s - start] = _least(w, topology, s - start)
+        if at(w, P_HARD, s):
+            topology = at(w, P_TOPOLOGY, s)
+            d = domain_at(w, topology, shape)
+            put_level(w, s - start, d, level_at(w, s - start, d) + 1)
+            if level_at(w, s - start, d) == at(w, T_LEVEL_LEAST, s - start) + 1:
+                put(w, T_LEVEL_LEAST, s - start, _least(w, topology, s - start))
 
 
 @walk
@@ -171,32 +180,32 @@ def _place(w: Work, need: int, own: int, bound: int, seats: int) -> int:
 
     The order is: a gang's own, what it buys, the others; a plain row's machines, then what it buys.
     """
-    spread = w.needs[N_SPREAD, need]
-    start, end = w.spread_start[spread], w.spread_start[spread + 1]
+    spread = at(w, N_SPREAD, need)
+    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        if w.spreads[P_HARD, s]:
-            for d in range(w.domain_count[w.spreads[P_TOPOLOGY, s]]):
-                w.level[s - start, d] = min(w.level[s - start, d], 0)
-            w.level_least[s - start] = 0
+        if at(w, P_HARD, s):
+            for d in range(at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, s))):
+                put_level(w, s - start, d, min(level_at(w, s - start, d), 0))
+            put(w, T_LEVEL_LEAST, s - start, 0)
     for i in range(seats):
-        w.seats[S_ROOM, i] += w.seats[S_UNITS, i]
-        w.seats[S_UNITS, i] = 0
-    placed, asked = 0, w.needs[N_ASKED, need]
-    gang = w.needs[N_TOPOLOGY, need] >= 0
+        put(w, S_ROOM, i, at(w, S_ROOM, i) + at(w, S_UNITS, i))
+        put(w, S_UNITS, i, 0)
+    placed, asked = 0, at(w, N_ASKED, need)
+    gang = at(w, N_TOPOLOGY, need) >= 0
     while placed < asked:
-        at = NONE
+        place = NONE
         for n in range(seats):
             i = n
             if gang and n >= own:
                 i = bound + n - own if n < own + seats - bound else n - (seats - bound)
-            if w.seats[S_ROOM, i] > 0 and _allows(w, need, w.machines[M_SHAPE, w.seats[S_MACHINE, i]]):
-                at = i
+            if at(w, S_ROOM, i) > 0 and _allows(w, need, at(w, M_SHAPE, at(w, S_MACHINE, i))):
+                place = i
                 break
-        if at == NONE:
+        if place == NONE:
             break
-        w.seats[S_ROOM, at] -= 1
-        w.seats[S_UNITS, at] += 1
-        _raise_level(w, need, w.machines[M_SHAPE, w.seats[S_MACHINE, at]])
+        put(w, S_ROOM, place, at(w, S_ROOM, place) - 1)
+        put(w, S_UNITS, place, at(w, S_UNITS, place) + 1)
+        _raise_level(w, need, at(w, M_SHAPE, at(w, S_MACHINE, place)))
         placed += 1
     return placed
 
@@ -204,12 +213,12 @@ def _place(w: Work, need: int, own: int, bound: int, seats: int) -> int:
 @walk
 def _is_emptier(w: Work, need: int, one: int, other: int) -> int:
     """-1 if the domains of shape `one` are less full, 1 if fuller, 0 if alike, constraint by constraint."""
-    spread = w.needs[N_SPREAD, need]
-    start, end = w.spread_start[spread], w.spread_start[spread + 1]
+    spread = at(w, N_SPREAD, need)
+    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        if w.spreads[P_HARD, s]:
-            a = w.level[s - start, w.domain[w.spreads[P_TOPOLOGY, s], one]]
-            b = w.level[s - start, w.domain[w.spreads[P_TOPOLOGY, s], other]]
+        if at(w, P_HARD, s):
+            a = level_at(w, s - start, domain_at(w, at(w, P_TOPOLOGY, s), one))
+            b = level_at(w, s - start, domain_at(w, at(w, P_TOPOLOGY, s), other))
             if a != b:
                 return -1 if a < b else 1
     return 0
@@ -220,18 +229,18 @@ def _next_cohort(w: Work, need: int, domain: int, again: bool) -> int:
     """The best cohort not tried yet: smallest domain first, then as any need would choose."""
     best, best_price = NONE, 0.0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + w.scalar[SPARES]):
+    for i in range(start, end + w.h[SPARES]):
         cohort = cohort_at(w, need, domain, i, end)
-        if cohort == NONE or w.cohorts[K_TRIED, cohort] or not is_open(w, need, cohort, again):
+        if cohort == NONE or at(w, K_TRIED, cohort) or not is_open(w, need, cohort, again):
             continue
-        shape = w.cohorts[K_SHAPE, cohort]
+        shape = at(w, K_SHAPE, cohort)
         if fresh_units(w, need, shape) <= 0 or not _allows(w, need, shape):
             continue
         price = price_for_gap(w, need, cohort)
         if best == NONE:
             best, best_price = cohort, price
             continue
-        emptier = _is_emptier(w, need, shape, w.cohorts[K_SHAPE, best])
+        emptier = _is_emptier(w, need, shape, at(w, K_SHAPE, best))
         if emptier < 0 or (emptier == 0 and is_better(w, need, cohort, best, price, best_price)):
             best, best_price = cohort, price
     return best
@@ -240,18 +249,18 @@ def _next_cohort(w: Work, need: int, domain: int, again: bool) -> int:
 @walk
 def _next_victim(w: Work, need: int, domain: int) -> int:
     """The best victim not tried yet: smallest domain first, then first to go."""
-    topology, best = w.needs[N_TOPOLOGY, need], NONE
-    for i in range(w.configured.shape[0]):
-        machine = w.configured[i]
-        shape = w.machines[M_SHAPE, machine]
-        if (topology >= 0 and w.domain[topology, shape] != domain) or not admits(w, need, shape):
+    topology, best = at(w, N_TOPOLOGY, need), NONE
+    for i in range(w.h[LEN_T_CONFIGURED]):
+        machine = at(w, T_CONFIGURED, i)
+        shape = at(w, M_SHAPE, machine)
+        if (topology >= 0 and domain_at(w, topology, shape) != domain) or not admits(w, need, shape):
             continue
         if not may_preempt(w, need, machine) or not counts_for(w, need, machine) or not _allows(w, need, shape):
             continue
         if best == NONE:
             best = machine
             continue
-        emptier = _is_emptier(w, need, shape, w.machines[M_SHAPE, best])
+        emptier = _is_emptier(w, need, shape, at(w, M_SHAPE, best))
         if emptier < 0 or (emptier == 0 and goes_before(w, need, machine, best)):
             best = machine
     return best
@@ -264,52 +273,52 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
     Cohorts are drawn from and victims marked as gone; the caller commits or puts back.
     """
     seats = bound
-    while placed < w.needs[N_ASKED, need]:
-        w.needs[N_MISSING, need] = w.needs[N_ASKED, need] - placed
-        w.scalar[SEATS] = seats
+    while placed < at(w, N_ASKED, need):
+        put(w, N_MISSING, need, at(w, N_ASKED, need) - placed)
+        w.h[SEATS] = seats
         found = False
         cohort = _next_cohort(w, need, domain, victims)
         while cohort != NONE and not found:
-            machine = w.pool[w.cohorts[K_HEAD, cohort]]
-            more = _seat(w, seats, machine, fresh_units(w, need, w.cohorts[K_SHAPE, cohort]), cohort)
+            machine = at(w, T_POOL, at(w, K_HEAD, cohort))
+            more = _seat(w, seats, machine, fresh_units(w, need, at(w, K_SHAPE, cohort)), cohort)
             now = _place(w, need, own, bound, more)
-            if now > placed and w.scalar[OVERFLOW] == 0:
-                w.cohorts[K_HEAD, cohort] += 1
+            if now > placed and w.h[OVERFLOW] == 0:
+                put(w, K_HEAD, cohort, at(w, K_HEAD, cohort) + 1)
                 seats, placed, found = more, now, True
             else:
-                w.cohorts[K_TRIED, cohort] = 1
+                put(w, K_TRIED, cohort, 1)
                 _place(w, need, own, bound, seats)
                 cohort = _next_cohort(w, need, domain, victims)
-        w.cohorts[K_TRIED, :] = 0
+        column(w, K_TRIED, LEN_COHORTS)[:] = 0
         if not found and victims:
             tried = seats
             machine = _next_victim(w, need, domain)
             while machine != NONE and not found:
-                more = _seat(w, seats, machine, fresh_units(w, need, w.machines[M_SHAPE, machine]), VICTIM)
+                more = _seat(w, seats, machine, fresh_units(w, need, at(w, M_SHAPE, machine)), VICTIM)
                 now = _place(w, need, own, bound, more)
-                w.machines[M_GONE, machine] = 1
-                if now > placed and w.scalar[OVERFLOW] == 0:
+                put(w, M_GONE, machine, 1)
+                if now > placed and w.h[OVERFLOW] == 0:
                     seats, placed, found = more, now, True
                 else:
                     _place(w, need, own, bound, seats)
-                    w.seats[S_REFUSED, tried] = machine
+                    put(w, S_REFUSED, tried, machine)
                     tried += 1
                     machine = _next_victim(w, need, domain)
             for i in range(seats if not found else seats - 1, tried):
-                w.machines[M_GONE, w.seats[S_REFUSED, i]] = 0
+                put(w, M_GONE, at(w, S_REFUSED, i), 0)
         if not found:
             break
-    w.scalar[SEATS] = 0
+    w.h[SEATS] = 0
     return seats
 
 
 @walk
 def _put_back(w: Work, bound: int, seats: int) -> None:
     for i in range(bound, seats):
-        if w.seats[S_EXTRA_COHORT, i] == VICTIM:
-            w.machines[M_GONE, w.seats[S_MACHINE, i]] = 0
+        if at(w, S_EXTRA_COHORT, i) == VICTIM:
+            put(w, M_GONE, at(w, S_MACHINE, i), 0)
         else:
-            w.cohorts[K_HEAD, w.seats[S_EXTRA_COHORT, i]] -= 1
+            put(w, K_HEAD, at(w, S_EXTRA_COHORT, i), at(w, K_HEAD, at(w, S_EXTRA_COHORT, i)) - 1)
 
 
 @walk
@@ -320,18 +329,18 @@ def fill_spread(w: Work, need: int, domain: int, buys: bool, victims: bool, own_
     bound = own if own_only else _seat_others(w, need, domain, own)
     placed = _place(w, need, own, bound, bound)
     seats = bound
-    if buys and placed < w.needs[N_ASKED, need]:
+    if buys and placed < at(w, N_ASKED, need):
         seats = _seat_candidates(w, need, domain, own, bound, placed, victims)
-    w.needs[N_MISSING, need] = w.needs[N_ASKED, need]
+    put(w, N_MISSING, need, at(w, N_ASKED, need))
     _put_back(w, bound, seats)
     for i in range(bound, seats):
-        if w.seats[S_EXTRA_COHORT, i] == VICTIM:
-            take_victim(w, need, w.seats[S_MACHINE, i])
+        if at(w, S_EXTRA_COHORT, i) == VICTIM:
+            take_victim(w, need, at(w, S_MACHINE, i))
         else:
-            buy(w, need, w.seats[S_EXTRA_COHORT, i])
+            buy(w, need, at(w, S_EXTRA_COHORT, i))
     for i in range(seats):
-        if w.seats[S_UNITS, i] > 0:
-            take(w, need, w.seats[S_MACHINE, i], w.seats[S_UNITS, i])
+        if at(w, S_UNITS, i) > 0:
+            take(w, need, at(w, S_MACHINE, i), at(w, S_UNITS, i))
 
 
 @walk
@@ -343,36 +352,36 @@ def spread_prospect(w: Work, need: int, domain: int, victims: bool) -> tuple[boo
     placed = _place(w, need, own, bound, bound)
     covered, own_units, newest = placed, 0, 0
     for i in range(bound):
-        if w.seats[S_UNITS, i] > 0:
+        if at(w, S_UNITS, i) > 0:
             if i < own:
-                own_units += w.seats[S_UNITS, i]
+                own_units += at(w, S_UNITS, i)
             else:
-                newest = max(newest, w.machines[M_NUMBER, w.seats[S_MACHINE, i]])
-    if placed < w.needs[N_ASKED, need] and w.needs[N_ACTS, need]:
+                newest = max(newest, at(w, M_NUMBER, at(w, S_MACHINE, i)))
+    if placed < at(w, N_ASKED, need) and at(w, N_ACTS, need):
         seats = _seat_candidates(w, need, domain, own, bound, placed, victims)
         placed = _place(w, need, own, bound, seats)
         if seats > bound:
             newest = NEVER
         _put_back(w, bound, seats)
-    w.needs[N_MISSING, need] = w.needs[N_ASKED, need]
-    return placed >= w.needs[N_ASKED, need], covered, newest, own_units
+    put(w, N_MISSING, need, at(w, N_ASKED, need))
+    return placed >= at(w, N_ASKED, need), covered, newest, own_units
 
 
 @walk
 def fill_spread_in(w: Work, need: int, domain: int, order: Array) -> None:
     """Credit a spread row that takes nothing now with these machines, in this order."""
-    cluster, topology, bound = w.needs[N_CLUSTER, need], w.needs[N_TOPOLOGY, need], 0
+    cluster, topology, bound = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), 0
     _level_all(w, need, domain)
     for i in range(order.shape[0]):
         machine = order[i]
-        shape = w.machines[M_SHAPE, machine]
-        if w.machines[M_BOUND, machine] == cluster and admits(w, need, shape):
-            if topology < 0 or w.domain[topology, shape] == domain:
+        shape = at(w, M_SHAPE, machine)
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
+            if topology < 0 or domain_at(w, topology, shape) == domain:
                 bound = _seat(w, bound, machine, fitting_units(w, need, machine), NONE)
     _place(w, need, 0, bound, bound)
     for i in range(bound):
-        if w.seats[S_UNITS, i] > 0:
-            take(w, need, w.seats[S_MACHINE, i], w.seats[S_UNITS, i])
+        if at(w, S_UNITS, i) > 0:
+            take(w, need, at(w, S_MACHINE, i), at(w, S_UNITS, i))
 
 
 @walk
@@ -386,10 +395,10 @@ def own_spread_units(w: Work, need: int, domain: int) -> int:
 @entry
 def could_hold(w: Work, need: int, machines: Array) -> bool:
     """Whether the whole fleet (its machines by id), empty and all this row's, would hold it within domain and skew."""
-    topology = w.needs[N_TOPOLOGY, need]
+    topology = at(w, N_TOPOLOGY, need)
     if topology < 0:
         return _domain_could_hold(w, need, NONE, machines)
-    for domain in range(w.domain_count[topology]):
+    for domain in range(at(w, T_DOMAIN_COUNT, topology)):
         if _domain_could_hold(w, need, domain, machines):
             return True
     return False
@@ -398,26 +407,26 @@ def could_hold(w: Work, need: int, machines: Array) -> bool:
 @walk
 def _domain_could_hold(w: Work, need: int, domain: int, machines: Array) -> bool:
     """The same inside one domain: unit by unit, to the first machine of the emptiest part that has room."""
-    topology, asked, seats, total = w.needs[N_TOPOLOGY, need], w.needs[N_ASKED, need], 0, 0
+    topology, asked, seats, total = at(w, N_TOPOLOGY, need), at(w, N_ASKED, need), 0, 0
     for i in range(machines.shape[0]):
-        shape = w.machines[M_SHAPE, machines[i]]
-        if is_eligible(w, need, shape) and (topology < 0 or w.domain[topology, shape] == domain):
+        shape = at(w, M_SHAPE, machines[i])
+        if is_eligible(w, need, shape) and (topology < 0 or domain_at(w, topology, shape) == domain):
             units = fresh_units(w, need, shape)
             seats = _seat(w, seats, machines[i], units, NONE)
             total += units
     if total < asked or not has_hard_spread(w, need):
         return total >= asked
     _level_all(w, need, domain)
-    w.level_least[:] = 0
+    column(w, T_LEVEL_LEAST, LEN_T_LEVEL_LEAST)[:] = 0
     for _ in range(asked):
         best = NONE
         for i in range(seats):
-            shape = w.machines[M_SHAPE, w.seats[S_MACHINE, i]]
-            if w.seats[S_ROOM, i] > 0 and _allows(w, need, shape):
-                if best == NONE or _is_emptier(w, need, shape, w.machines[M_SHAPE, w.seats[S_MACHINE, best]]) < 0:
+            shape = at(w, M_SHAPE, at(w, S_MACHINE, i))
+            if at(w, S_ROOM, i) > 0 and _allows(w, need, shape):
+                if best == NONE or _is_emptier(w, need, shape, at(w, M_SHAPE, at(w, S_MACHINE, best))) < 0:
                     best = i
         if best == NONE:
             return False
-        w.seats[S_ROOM, best] -= 1
-        _raise_level(w, need, w.machines[M_SHAPE, w.seats[S_MACHINE, best]])
+        put(w, S_ROOM, best, at(w, S_ROOM, best) - 1)
+        _raise_level(w, need, at(w, M_SHAPE, at(w, S_MACHINE, best)))
     return True

@@ -6,6 +6,7 @@ import numpy as np
 
 from bigfleet.engine.compiled import entry
 from bigfleet.engine.credit import NONE, fresh_units, is_eligible
+from bigfleet.engine.heap import Tables, at
 from bigfleet.engine.inventory import VACANT, Inventory
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import UnmetReason, Verdict
@@ -19,6 +20,8 @@ from bigfleet.engine.work import (
     E_UNITS,
     E_VECTOR,
     H_COUNT,
+    LEN_NEEDS,
+    LEN_SHAPES,
     M_RANK,
     M_STATE,
     N_ASKED,
@@ -33,6 +36,9 @@ from bigfleet.engine.work import (
     N_UNIT,
     PREEMPT,
     PROVISION,
+    T_NEED_AGGREGATE,
+    T_UNIT,
+    T_VECTOR,
     Array,
     Work,
 )
@@ -43,74 +49,77 @@ from bigfleet.model.resources import Resources
 class Verdicts:
     """The outcome of one decision, need by need, in the order in which they were served."""
 
-    def __init__(self, work: Work, needs: NeedsTable, inventory: Inventory, slots: Array) -> None:
-        self._work, self._needs, self._inventory, self._slots = work, needs, inventory, slots
-        kept = np.flatnonzero(work.actions[A_KIND, : work.scalar[ACTIONS]] >= 0)
-        self._bought = _Bought(*(_by_need(work, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
+    def __init__(self, w: Tables, needs: NeedsTable, inventory: Inventory, slots: Array) -> None:
+        self._work, self._needs, self._inventory, self._slots = w, needs, inventory, slots
+        kept = np.flatnonzero(w.table(A_KIND)[: w.work.h[ACTIONS]] >= 0)
+        self._bought = _Bought(*(_by_need(w, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
 
     def __len__(self) -> int:
-        return self._work.needs.shape[1]
+        w = self._work
+        return int(w.work.h[LEN_NEEDS])
 
     def __getitem__(self, row: int) -> Verdict:
         w = self._work
         need = self._needs.need[self._slots[row]]
         if need is None:
             raise IndexError(f"row {row} was withdrawn after this decision")
-        missing = int(w.needs[N_MISSING, row])
-        domain = int(w.needs[N_DOMAIN, row])
+        missing = int(w.table(N_MISSING)[row])
+        domain = int(w.table(N_DOMAIN)[row])
         topologies = self._inventory.shapes.topologies
         return Verdict(
-            cluster=str(self._inventory.clusters.values[w.needs[N_CLUSTER, row]]),
+            cluster=str(self._inventory.clusters.values[w.table(N_CLUSTER)[row]]),
             key=need.key,
             satisfied=missing <= 0,
-            missing_units=0 if w.needs[N_DIVISIBLE, row] else missing,
+            missing_units=0 if w.table(N_DIVISIBLE)[row] else missing,
             residual=self._residual(row, missing, need.unit),
-            claimed_machines=int(w.needs[N_COUNT, row]),
+            claimed_machines=int(w.table(N_COUNT)[row]),
             bootstraps=self._bought.bootstraps.get(row, 0),
             provisions=self._bought.provisions.get(row, 0),
             preempts=self._bought.preempts.get(row, 0),
-            domain=() if domain == NONE else topologies.names(int(w.needs[N_TOPOLOGY, row]))[domain],
-            same_satisfiable=bool(w.needs[N_SATISFIABLE, row]),
+            domain=() if domain == NONE else topologies.names(int(w.table(N_TOPOLOGY)[row]))[domain],
+            same_satisfiable=bool(w.table(N_SATISFIABLE)[row]),
             unmet_reason=UnmetReason.NONE if missing <= 0 else self._reason(row),
         )
 
     def short(self) -> list[int]:
         """The rows that were left short."""
-        rows: list[int] = np.flatnonzero(self._work.needs[N_MISSING] > 0).tolist()
+        w = self._work
+        rows: list[int] = np.flatnonzero(w.table(N_MISSING) > 0).tolist()
         return rows
 
     def takes(self, row: int) -> dict[str, dict[str, int]]:
         """What a need takes from each machine, by resource, pod slots included."""
         w, names = self._work, self._inventory.shapes.dimensions.names
-        first, count = int(w.needs[N_FIRST, row]), int(w.needs[N_COUNT, row])
+        first, count = int(w.table(N_FIRST)[row]), int(w.table(N_COUNT)[row])
         taken = {}
         for e in range(first, first + count):
-            v, unit = int(w.entries[E_VECTOR, e]), w.unit[w.needs[N_UNIT, row]]
-            vector = w.vector[v] if v >= 0 else unit * w.entries[E_UNITS, e]
+            v, unit = int(w.table(E_VECTOR)[e]), w.table(T_UNIT)[w.table(N_UNIT)[row]]
+            vector = w.table(T_VECTOR)[v] if v >= 0 else unit * w.table(E_UNITS)[e]
             amounts = {names[d]: int(vector[d]) for d in range(len(names)) if vector[d]}
-            taken[self._inventory.ids[w.entries[E_MACHINE, e]]] = dict(sorted(amounts.items()))
+            taken[self._inventory.ids[w.table(E_MACHINE)[e]]] = dict(sorted(amounts.items()))
         return dict(sorted(taken.items()))
 
     def _residual(self, row: int, missing: int, unit: Resources) -> Resources:
         w = self._work
-        if not w.needs[N_DIVISIBLE, row]:
+        if not w.table(N_DIVISIBLE)[row]:
             return tuple((name, missing * amount) for name, amount in unit) if missing > 0 else ()
         names = self._inventory.shapes.dimensions.names
-        gap = w.need_aggregate[row]
+        gap = w.table(T_NEED_AGGREGATE)[row]
         return tuple(sorted((names[d], int(gap[d])) for d in range(1, len(gap)) if gap[d] > 0))
 
     def _by_id(self) -> Array:
         """All machines in any state but Failed, by id."""
-        state, rank = self._work.machines[M_STATE], self._work.machines[M_RANK]
+        w = self._work
+        state, rank = w.table(M_STATE), w.table(M_RANK)
         alive = np.flatnonzero((state != VACANT) & (state != MachineState.FAILED))
         return alive[np.argsort(rank[alive])]
 
     def _reason(self, row: int) -> UnmetReason:
         w = self._work
-        fleet = int(fleet_units(w, row))
-        if fleet < 0 or (not w.needs[N_DIVISIBLE, row] and fleet < w.needs[N_ASKED, row]):
+        fleet = int(fleet_units(w.work, row))
+        if fleet < 0 or (not w.table(N_DIVISIBLE)[row] and fleet < w.table(N_ASKED)[row]):
             return UnmetReason.NO_MATCHING_SUPPLY
-        if not w.needs[N_DIVISIBLE, row] and not could_hold(w, row, self._by_id()):
+        if not w.table(N_DIVISIBLE)[row] and not could_hold(w.work, row, self._by_id()):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
         return UnmetReason.PREEMPTION_EXHAUSTED if row in self._bought.preempts else UnmetReason.PRIORITY_STARVED
 
@@ -123,8 +132,8 @@ class _Bought(NamedTuple):
     preempts: dict[int, int]
 
 
-def _by_need(w: Work, actions: Array, kind: int) -> dict[int, int]:
-    rows, counts = np.unique(w.actions[A_NEED, actions[w.actions[A_KIND, actions] == kind]], return_counts=True)
+def _by_need(w: Tables, actions: Array, kind: int) -> dict[int, int]:
+    rows, counts = np.unique(w.table(A_NEED)[actions[w.table(A_KIND)[actions] == kind]], return_counts=True)
     return dict(zip(rows.tolist(), counts.tolist(), strict=True))
 
 
@@ -132,9 +141,9 @@ def _by_need(w: Work, actions: Array, kind: int) -> dict[int, int]:
 def fleet_units(w: Work, need: int) -> int:
     """Units that the whole fleet, untouched and in any state but Failed, would hold; below 0 if nothing matches."""
     units, some = 0, False
-    for shape in range(w.shapes.shape[1]):
-        if w.shapes[H_COUNT, shape] and is_eligible(w, need, shape):
+    for shape in range(w.h[LEN_SHAPES]):
+        if at(w, H_COUNT, shape) and is_eligible(w, need, shape):
             some = True
-            if not w.needs[N_DIVISIBLE, need]:
-                units += w.shapes[H_COUNT, shape] * fresh_units(w, need, shape)
+            if not at(w, N_DIVISIBLE, need):
+                units += at(w, H_COUNT, shape) * fresh_units(w, need, shape)
     return units if some else -1

@@ -1,4 +1,4 @@
-"""The columns that one decision reads, and the scratch columns it writes, as one tuple for the compiled walks."""
+"""The map of the heap that one decision works in: scalars, lengths, and where each table and column begins."""
 
 from typing import Any, NamedTuple, cast
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Places in `Work.scalar`.
+# Scalars.
 NOW = 0
 ENTRIES = 1
 ACTIONS = 2
@@ -21,16 +21,69 @@ VERSION = 9
 LOWEST_VERSION = 10
 SCALARS = 11
 
+# The heap begins with the scalars above, then these lengths, then where each table begins.
+(
+    LEN_MACHINES,
+    LEN_NEEDS,
+    LEN_CLUSTERS,
+    LEN_KINDS,
+    LEN_COHORTS,
+    LEN_ENTRIES,
+    LEN_SEATS,
+    LEN_SUMS,
+    LEN_SHAPES,
+    LEN_SPREADS,
+    LEN_ACTIONS,
+    LEN_T_VECTOR,
+    LEN_T_DOMAIN_COUNT,
+    LEN_T_DAEMON_START,
+    LEN_T_DAEMON_REQUIREMENT,
+    LEN_T_SPREAD_START,
+    LEN_T_COHORT_LIST,
+    LEN_T_COHORT_LIST_START,
+    LEN_T_COHORT_LIST_OFFSET,
+    LEN_T_POOL,
+    LEN_T_CONFIGURED,
+    LEN_T_LEVEL_LEAST,
+    LEN_T_SAVED_GAP,
+    LEN_T_SCORE_WEIGHTS,
+    WIDTH,
+    MOST_DOMAINS,
+    T_ALLOCATABLE,
+    T_DAEMON_BASE,
+    T_DAEMON_EXTRA,
+    T_CLUSTER_LEAST,
+    T_NEED_AGGREGATE,
+    T_UNIT,
+    T_FREE,
+    T_VECTOR,
+    T_DOMAIN,
+    T_DOMAIN_RANK,
+    T_LEVEL,
+    T_DOMAIN_COUNT,
+    T_DAEMON_START,
+    T_DAEMON_REQUIREMENT,
+    T_SPREAD_START,
+    T_COHORT_LIST,
+    T_COHORT_LIST_START,
+    T_COHORT_LIST_OFFSET,
+    T_POOL,
+    T_CONFIGURED,
+    T_LEVEL_LEAST,
+    T_SAVED_GAP,
+    T_SCORE_WEIGHTS,
+) = range(SCALARS, SCALARS + 49)
+
 # Flags for arguments: numpy's, because for a literal argument numba would compile every function once more.
 YES = cast("bool", np.bool_(True))
 NO = cast("bool", np.bool_(False))
 
-# Kinds of action, in `Work.action_kind`.
+# Kinds of action, in A_KIND.
 BOOTSTRAP = cast("int", np.int64(0))
 PROVISION = cast("int", np.int64(1))
 PREEMPT = cast("int", np.int64(2))
 
-# Rows of `Work.machines`.
+# Where each column of `machines` begins.
 (
     M_SHAPE,
     M_STATE,
@@ -58,9 +111,9 @@ PREEMPT = cast("int", np.int64(2))
     M_STOOD,
     M_STOOD_PINNED,
     M_GONE,
-) = range(26)
+) = range(SCALARS + 49, SCALARS + 75)
 
-# Rows of `Work.needs`.
+# Where each column of `needs` begins.
 (
     N_CLUSTER,
     N_REQUIREMENT,
@@ -90,72 +143,47 @@ PREEMPT = cast("int", np.int64(2))
     N_OWN_HEAD,
     N_OWN_TAIL,
     N_KIND,
-) = range(28)
+) = range(SCALARS + 75, SCALARS + 103)
 
-# Rows of `Work.clusters`.
-(C_DAEMONS, C_REPORTED, C_PARTIAL, C_DISTURBED, C_FIRST, C_ALL_HEAD, C_ALL_TAIL, C_LIVE_HEAD, C_LIVE_TAIL) = range(9)
+# Where each column of `clusters` begins.
+(C_DAEMONS, C_REPORTED, C_PARTIAL, C_DISTURBED, C_FIRST, C_ALL_HEAD, C_ALL_TAIL, C_LIVE_HEAD, C_LIVE_TAIL) = range(
+    SCALARS + 103, SCALARS + 112
+)
 
-# Rows of `Work.kinds`: what is worked out once for all needs that ask for the same.
-(KIND_POOL, KIND_VICTIM, KIND_VERSION) = range(3)
+# Where each column of `kinds`: what is worked out once for all needs that ask for the same.
+(KIND_POOL, KIND_VICTIM, KIND_VERSION) = range(SCALARS + 112, SCALARS + 115)
 
-# Rows of `Work.cohorts`.
-(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_END, K_TRIED, K_BUYER) = range(9)
+# Where each column of `cohorts` begins.
+(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_END, K_TRIED, K_BUYER) = range(
+    SCALARS + 115, SCALARS + 124
+)
 
-# Rows of `Work.entries`.
-(E_MACHINE, E_UNITS, E_VECTOR) = range(3)
+# Where each column of `entries` begins.
+(E_MACHINE, E_UNITS, E_VECTOR) = range(SCALARS + 124, SCALARS + 127)
 
-# Rows of `Work.seats`.
-(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_REFUSED) = range(5)
+# Where each column of `seats` begins.
+(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_REFUSED) = range(SCALARS + 127, SCALARS + 132)
 
-# Rows of `Work.sums`.
-(D_BOUND, D_OWN, D_NEWEST, D_TOUCHED) = range(4)
+# Where each column of `sums` begins.
+(D_BOUND, D_OWN, D_NEWEST, D_TOUCHED) = range(SCALARS + 132, SCALARS + 136)
 
-# Rows of `Work.shapes`.
-(H_COUNT, H_HELD, H_LOWEST) = range(3)
+# Where each column of `shapes` begins.
+(H_COUNT, H_HELD, H_LOWEST) = range(SCALARS + 136, SCALARS + 139)
 
-# Rows of `Work.spreads`.
-(P_TOPOLOGY, P_SKEW, P_HARD) = range(3)
+# Where each column of `spreads` begins.
+(P_TOPOLOGY, P_SKEW, P_HARD) = range(SCALARS + 139, SCALARS + 142)
 
-# Rows of `Work.actions`.
-(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = range(6)
+# Where each column of `actions` begins.
+(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = range(SCALARS + 142, SCALARS + 148)
+
+HEADER = SCALARS + 148
 
 
 class Work(NamedTuple):
-    """Everything that the compiled walks read and write: groups of columns, a row of the group a column."""
+    """What the compiled walks are given: one heap of whole numbers that holds every table, and who matches what.
 
-    machines: Array
-    needs: Array
-    clusters: Array
-    kinds: Array
-    cohorts: Array
-    entries: Array
-    seats: Array
-    sums: Array
-    shapes: Array
-    spreads: Array
-    actions: Array
-    scalar: Array
-    allocatable: Array
+    Two arguments where there would be forty make calls cheap and compiling fast; `heap.py` reads and writes it.
+    """
+
+    h: Array
     matches: Array
-    domain: Array
-    domain_rank: Array
-    domain_count: Array
-    daemon_base: Array
-    daemon_start: Array
-    daemon_requirement: Array
-    daemon_extra: Array
-    cluster_least: Array
-    need_aggregate: Array
-    unit: Array
-    spread_start: Array
-    cohort_list: Array
-    cohort_list_start: Array
-    cohort_list_offset: Array
-    pool: Array
-    free: Array
-    vector: Array
-    configured: Array
-    level: Array
-    level_least: Array
-    saved_gap: Array
-    score_weights: Array
