@@ -12,7 +12,8 @@ def warm_up() -> None:
     engine = Engine()
     engine.inventory.apply(_machine(name) for name in ("kept", "spare"))
     engine.set_cluster(ClusterRecord(id="gives-back", excess_since=0))
-    engine.set_cluster(ClusterRecord(id="asks"))
+    # Not live, so that it takes nothing: what gives back must have something to give.
+    engine.set_cluster(ClusterRecord(id="asks", live=False))
     unit = (("cpu", 1000),)
     engine.needs.replace("gives-back", [Need(Profile(), unit, unit)])
     engine.needs.replace("asks", [Need(Profile(priority=-1), (("cpu", 9000),), unit)])
