@@ -15,7 +15,8 @@ from bigfleet.engine.warmup import warm_up
 def entries() -> dict[str, Any]:
     modules = pkgutil.iter_modules(bigfleet.engine.__path__, "bigfleet.engine.")
     names = {name: value for m in modules for name, value in vars(importlib.import_module(m.name)).items()}
-    return {n: v for n, v in names.items() if isinstance(v, Dispatcher) and isinstance(v._cache, FunctionCache)}
+    compiled = {name: value for name, value in names.items() if isinstance(value, Dispatcher)}
+    return {name: value for name, value in compiled.items() if isinstance(vars(value)["_cache"], FunctionCache)}
 
 
 def test_warming_up_leaves_no_entry_uncompiled() -> None:
