@@ -26,6 +26,8 @@ from bigfleet.wire.v1alpha1.shard_pb2_grpc import ShardServicer, ShardStub, add_
 
 PROTOCOL_VERSION = "v1alpha1"
 
+_ACCEPTED = ("bigfleet-demo", "accepted")
+
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -61,9 +63,13 @@ async def deliver(rollup: Rollup, listen: Address, tls: LiveTLS | None) -> Deliv
         start = time.perf_counter()
         message = pb.OperatorMessage(rollup=rollup_to_wire(rollup))
         hello = pb.Hello(cluster_id=rollup.cluster_id, protocol_version=PROTOCOL_VERSION)
-        frames = [pb.OperatorMessage(hello=hello), message]
-        # Handing all frames over, rather than writing them, leaves it to gRPC to stop when the far end hangs up.
-        session = ShardStub(await dialer.channel()).Session(iter(frames))
+        session = ShardStub(await dialer.channel()).Session()
+        await session.write(pb.OperatorMessage(hello=hello))
+        # Nothing more is written to a session that is being refused: a failed write would hide the reason.
+        if _ACCEPTED not in tuple(await session.initial_metadata()):
+            raise RefusedError(f"the session was refused: {await session.details()}")
+        await session.write(message)
+        await session.done_writing()
         echoes = [frame.ack.echo async for frame in session]
         elapsed = time.perf_counter() - start
     except grpc.aio.AioRpcError as error:
@@ -93,6 +99,7 @@ class _StandIn(ShardServicer):
         async with refusals_abort(context):
             self.peer = peer_identity(context)
             require(self.peer, Kind.CLUSTER, named=hello.hello.cluster_id)
+        await context.send_initial_metadata((_ACCEPTED,))
         async for message in request_iterator:
             try:
                 self.received = rollup_from_wire(message.rollup)
