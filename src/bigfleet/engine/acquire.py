@@ -32,20 +32,25 @@ from bigfleet.engine.work import (
     E_MACHINE,
     E_UNITS,
     E_VECTOR,
+    FIRST_CLASS,
     FIRST_SPARE,
     K_BUCKET,
     K_BUYER,
-    K_END,
+    K_CLASS,
     K_HEAD,
+    K_LEFT,
     K_PRICE,
     K_PROBABILITY,
     K_SHAPE,
     K_TIER,
     LEN_ACTIONS,
     LEN_COHORTS,
+    LOOSE,
     M_ACTION,
     M_ALL_NEXT,
     M_BOUND,
+    M_COHORT,
+    M_DRAWN,
     M_LIVE_NEXT,
     M_NUMBER,
     M_OWN,
@@ -197,7 +202,47 @@ def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_
         return at(w, K_BUCKET, one) < at(w, K_BUCKET, other)
     if at(w, K_PRICE, one) != at(w, K_PRICE, other):
         return at(w, K_PRICE, one) < at(w, K_PRICE, other)
-    return at(w, M_RANK, at(w, T_POOL, at(w, K_HEAD, one))) < at(w, M_RANK, at(w, T_POOL, at(w, K_HEAD, other)))
+    return at(w, M_RANK, head_of(w, one)) < at(w, M_RANK, head_of(w, other))
+
+
+@walk
+def head_of(w: Work, cohort: int) -> int:
+    """The first machine of a cohort that nobody has drawn yet; there must be one."""
+    place = at(w, K_HEAD, cohort)
+    if cohort < w.h[FIRST_SPARE]:
+        while at(w, M_DRAWN, at(w, T_POOL, place)):
+            place += 1
+        put(w, K_HEAD, cohort, place)
+    return at(w, T_POOL, place)
+
+
+@walk
+def draw(w: Work, cohort: int) -> int:
+    """Take the first machine out of a cohort and out of every other that it is in."""
+    machine = head_of(w, cohort)
+    if cohort >= w.h[FIRST_SPARE]:
+        put(w, K_LEFT, cohort, 0)
+        return machine
+    home = at(w, M_COHORT, machine)
+    group = at(w, K_CLASS, home)
+    put(w, K_LEFT, home, at(w, K_LEFT, home) - 1)
+    put(w, K_LEFT, group, at(w, K_LEFT, group) - 1)
+    put(w, M_DRAWN, machine, 1)
+    return machine
+
+
+@walk
+def put_back(w: Work, cohort: int, machine: int, head: int) -> None:
+    """Undo the last draw from a cohort, whose head was there before."""
+    put(w, K_HEAD, cohort, head)
+    if cohort >= w.h[FIRST_SPARE]:
+        put(w, K_LEFT, cohort, 1)
+        return
+    home = at(w, M_COHORT, machine)
+    group = at(w, K_CLASS, home)
+    put(w, K_LEFT, home, at(w, K_LEFT, home) + 1)
+    put(w, K_LEFT, group, at(w, K_LEFT, group) + 1)
+    put(w, M_DRAWN, machine, 0)
 
 
 @walk
@@ -205,7 +250,7 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
     """Whether the need may buy from the cohort: there is a machine left and, if a later need of another cluster bought
     it in this very decision, needs are being served `again` and none before this one relies on it by now.
     """
-    if at(w, K_HEAD, cohort) >= at(w, K_END, cohort) or not admits(w, need, at(w, K_SHAPE, cohort)):
+    if at(w, K_LEFT, cohort) <= 0 or not admits(w, need, at(w, K_SHAPE, cohort)):
         return False
     buyer = at(w, K_BUYER, cohort)
     if buyer == NONE:
@@ -220,7 +265,7 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
 def cohort_range(w: Work, need: int, domain: int) -> tuple[int, int]:
     """Where the cohorts that the need looks through begin and end, inside its domain if it has one; spares follow."""
     if domain == NONE:
-        return 0, w.h[FIRST_SPARE]
+        return w.h[FIRST_CLASS], w.h[FIRST_SPARE]
     place = at(w, T_COHORT_LIST_OFFSET, at(w, N_TOPOLOGY, need))
     return at(w, T_COHORT_LIST_START, place + domain), at(w, T_COHORT_LIST_START, place + domain + 1)
 
@@ -237,20 +282,33 @@ def cohort_at(w: Work, need: int, domain: int, i: int, end: int) -> int:
 
 
 @walk
-def best_cohort(w: Work, need: int, domain: int, again: bool) -> int:
-    """The cohort that the need buys its next machine from, inside its domain if it has one; NONE if there is none."""
-    best, best_price = NONE, 0.0
+def open_spares(w: Work, again: bool) -> int:
+    """How many spares there are to look through: before needs are served again, none is open unless taken back."""
+    return w.h[SPARES] if again or w.h[LOOSE] else 0
+
+
+@walk
+def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, float, int, float, int]:
+    """The cohort that the need buys its next machine from, inside its domain if it has one, and the runner-up.
+
+    Each with its price, NONE where there is none; and the most units that a machine of any of them holds.
+    """
+    best, best_price, second, second_price, most = NONE, 0.0, NONE, 0.0, 0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + w.h[SPARES]):
+    for i in range(start, end + open_spares(w, again)):
         cohort = cohort_at(w, need, domain, i, end)
         if cohort == NONE or not is_open(w, need, cohort, again):
             continue
         price = price_for_gap(w, need, cohort)
         if price < 0:
             continue
+        most = max(most, fresh_units(w, need, at(w, K_SHAPE, cohort)))
         if best == NONE or is_better(w, need, cohort, best, price, best_price):
+            second, second_price = best, best_price
             best, best_price = cohort, price
-    return best
+        elif second == NONE or is_better(w, need, cohort, second, price, second_price):
+            second, second_price = cohort, price
+    return best, best_price, second, second_price, most
 
 
 @walk
@@ -325,7 +383,7 @@ def _spare(w: Work, machine: int, buyer: int) -> int:
     put(w, K_BUCKET, place, at(w, M_STAMP_RECLAMATION, machine))
     put(w, K_BUYER, place, buyer)
     put(w, T_POOL, at(w, K_HEAD, place), machine)
-    put(w, K_END, place, at(w, K_HEAD, place) + 1)
+    put(w, K_LEFT, place, 1)
     return place
 
 
@@ -336,6 +394,7 @@ def unbind(w: Work, machine: int) -> None:
     a = at(w, M_ACTION, machine)
     put(w, A_KIND, a, NONE)
     put(w, K_BUYER, at(w, A_COHORT, a), NONE)
+    w.h[LOOSE] = 1
     put(w, M_ACTION, machine, NONE)
     put(w, M_BOUND, machine, NONE)
 
@@ -392,8 +451,7 @@ def bind(w: Work, need: int, machine: int, kind: int, grace: int, outranked: int
 @walk
 def buy(w: Work, need: int, cohort: int) -> int:
     """Bind the cohort's first machine; what is Speculative or being deleted must be created first."""
-    machine = at(w, T_POOL, at(w, K_HEAD, cohort))
-    put(w, K_HEAD, cohort, at(w, K_HEAD, cohort) + 1)
+    machine = draw(w, cohort)
     if at(w, K_BUYER, cohort) != NONE:
         evict(w, machine)
     state = at(w, M_STATE, machine)
@@ -407,13 +465,20 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
     """Buy machine after machine until nothing is missing or nothing is to be had."""
     if not at(w, N_ACTS, need):
         return
+    spread = at(w, N_SPREAD, need)
+    in_bulk = not at(w, N_DIVISIBLE, need) and at(w, T_SPREAD_START, spread) == at(w, T_SPREAD_START, spread + 1)
     while at(w, N_MISSING, need) > 0:
-        cohort = best_cohort(w, need, domain, again)
+        cohort, price, second, second_price, most = best_cohorts(w, need, domain, again)
         if cohort == NONE:
             return
-        machine = buy(w, need, cohort)
-        if at(w, N_DIVISIBLE, need):
-            if not take_divisible(w, need, machine):
-                return
-        else:
-            take(w, need, machine, min(fitting_units(w, need, machine), at(w, N_MISSING, need)))
+        more = True
+        while more:
+            machine = buy(w, need, cohort)
+            if at(w, N_DIVISIBLE, need):
+                if not take_divisible(w, need, machine):
+                    return
+            else:
+                take(w, need, machine, min(fitting_units(w, need, machine), at(w, N_MISSING, need)))
+            # As long as no machine holds more than is missing, no price moves, and the best stays so but for its id.
+            more = in_bulk and at(w, N_MISSING, need) >= max(most, 1) and at(w, K_LEFT, cohort) > 0
+            more = more and (second == NONE or is_better(w, need, cohort, second, price, second_price))

@@ -13,6 +13,7 @@ from bigfleet.engine.work import (
     C_ALL_HEAD,
     C_ALL_TAIL,
     C_DAEMONS,
+    C_EPOCH,
     C_LIVE_HEAD,
     C_LIVE_TAIL,
     E_MACHINE,
@@ -23,8 +24,8 @@ from bigfleet.engine.work import (
     LEN_T_VECTOR,
     M_ALL_NEXT,
     M_BOUND,
+    M_FULL,
     M_LIVE_NEXT,
-    M_OWN,
     M_OWN_NEXT,
     M_SHAPE,
     N_CLUSTER,
@@ -34,13 +35,15 @@ from bigfleet.engine.work import (
     N_INTERRUPTION,
     N_LIMIT,
     N_MISSING,
-    N_OWN,
     N_OWN_HEAD,
     N_REQUIREMENT,
     N_TOPOLOGY,
     N_TWIN,
     N_UNIT,
+    N_WALK,
     OVERFLOW,
+    S_MACHINE,
+    SEEN,
     T_ALLOCATABLE,
     T_CLUSTER_LEAST,
     T_DAEMON_BASE,
@@ -52,6 +55,8 @@ from bigfleet.engine.work import (
     T_UNIT,
     T_VECTOR,
     VECTORS,
+    W_EPOCH,
+    W_PAST,
     WIDTH,
     Work,
 )
@@ -75,6 +80,7 @@ def clear(w: Work, machine: int, cluster: int) -> None:
                 free[d] -= cell(w, T_DAEMON_EXTRA, e, d)
     for d in range(free.shape[0]):
         free[d] = max(free[d], 0)
+    put(w, M_FULL, machine, 0)
 
 
 @walk
@@ -174,6 +180,15 @@ def units_on(w: Work, need: int, machine: int) -> int:
     return 0
 
 
+@step
+def is_full(w: Work, machine: int, cluster: int) -> bool:
+    """Whether not even the cluster's smallest units would fit."""
+    full = False
+    for d in range(w.h[WIDTH]):
+        full = full or cell(w, T_FREE, machine, d) < cell(w, T_CLUSTER_LEAST, cluster, d)
+    return full
+
+
 @walk
 def take(w: Work, need: int, machine: int, units: int) -> None:
     """So many units of the need on a machine that it takes nothing from yet.
@@ -184,6 +199,7 @@ def take(w: Work, need: int, machine: int, units: int) -> None:
     for d in range(unit.shape[0]):
         put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - (units * unit[d]))
     put(w, N_MISSING, need, at(w, N_MISSING, need) - units)
+    put(w, M_FULL, machine, is_full(w, machine, at(w, N_CLUSTER, need)))
     e = w.h[ENTRIES]
     if e >= w.h[LEN_ENTRIES]:
         w.h[OVERFLOW] = 1
@@ -219,6 +235,7 @@ def take_divisible(w: Work, need: int, machine: int) -> bool:
         free[d] -= taken[d]
         if d > 0:
             gap[d] -= taken[d]
+    put(w, M_FULL, machine, is_full(w, machine, at(w, N_CLUSTER, need)))
     if at(w, N_COUNT, need) == 0:
         put(w, N_FIRST, need, e)
     put(w, E_MACHINE, e, machine)
@@ -241,6 +258,7 @@ def untake(w: Work, need: int) -> None:
     first = at(w, N_FIRST, need)
     for e in range(first, first + at(w, N_COUNT, need)):
         machine = at(w, E_MACHINE, e)
+        put(w, M_FULL, machine, 0)
         v = at(w, E_VECTOR, e)
         if v >= 0:
             for d in range(unit.shape[0]):
@@ -256,24 +274,55 @@ def untake(w: Work, need: int) -> None:
     put(w, N_COUNT, need, 0)
 
 
-@step
-def is_full(w: Work, machine: int, cluster: int) -> bool:
-    """Whether not even the cluster's smallest units would fit."""
-    full = False
-    for d in range(w.h[WIDTH]):
-        full = full or cell(w, T_FREE, machine, d) < cell(w, T_CLUSTER_LEAST, cluster, d)
-    return full
-
-
 @walk
 def relink(w: Work, cluster: int) -> None:
     """Put every machine of the cluster back on the list of those with room."""
     put(w, C_LIVE_HEAD, cluster, at(w, C_ALL_HEAD, cluster))
     put(w, C_LIVE_TAIL, cluster, at(w, C_ALL_TAIL, cluster))
+    put(w, C_EPOCH, cluster, at(w, C_EPOCH, cluster) + 1)
     machine = at(w, C_ALL_HEAD, cluster)
     while machine >= 0:
         put(w, M_LIVE_NEXT, machine, at(w, M_ALL_NEXT, machine))
         machine = at(w, M_ALL_NEXT, machine)
+
+
+@step
+def past(w: Work, need: int) -> int:
+    """The machine up to which none on its cluster's list holds a unit of such a need; NONE before the first.
+
+    Room only shrinks until a list is linked anew, so what was too full for one need is so for the next of its kind.
+    """
+    walk_of = at(w, N_WALK, need)
+    if walk_of == NONE or at(w, W_EPOCH, walk_of) != at(w, C_EPOCH, at(w, N_CLUSTER, need)):
+        return NONE
+    return at(w, W_PAST, walk_of)
+
+
+@step
+def note_past(w: Work, need: int, machine: int) -> None:
+    """Note that no machine up to this one holds a unit of such a need."""
+    walk_of = at(w, N_WALK, need)
+    if walk_of != NONE:
+        put(w, W_PAST, walk_of, machine)
+        put(w, W_EPOCH, walk_of, at(w, C_EPOCH, at(w, N_CLUSTER, need)))
+
+
+@step
+def after(w: Work, cluster: int, before: int) -> int:
+    """The machine that follows on a cluster's list of those with room, leaving off those that have none; NONE at its end.
+
+    The last stays on the list, so that what is bound next can be reached from every machine that ever was on it.
+    """
+    machine = at(w, C_LIVE_HEAD, cluster) if before == NONE else at(w, M_LIVE_NEXT, before)
+    first = machine
+    while machine != NONE and at(w, M_FULL, machine) and at(w, M_LIVE_NEXT, machine) != NONE:
+        machine = at(w, M_LIVE_NEXT, machine)
+    if machine != first:
+        if before == NONE:
+            put(w, C_LIVE_HEAD, cluster, machine)
+        else:
+            put(w, M_LIVE_NEXT, before, machine)
+    return machine
 
 
 @walk
@@ -281,56 +330,41 @@ def credit_plain(w: Work, need: int) -> None:
     """A plain need takes its cluster's machines in binding order."""
     cluster = at(w, N_CLUSTER, need)
     divisible = at(w, N_DIVISIBLE, need)
-    before = NONE
-    machine = at(w, C_LIVE_HEAD, cluster)
+    before = past(w, need)
+    leading = before
+    machine = after(w, cluster, before)
     while machine >= 0 and at(w, N_MISSING, need) > 0:
-        following = at(w, M_LIVE_NEXT, machine)
+        room = 0
         if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
             if divisible:
                 take_divisible(w, need, machine)
             else:
-                units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
+                room = fitting_units(w, need, machine)
+                units = min(room, at(w, N_MISSING, need))
                 if units > 0:
                     take(w, need, machine, units)
-        before = _step_on(w, cluster, before, machine, following)
-        machine = following
-
-
-@step
-def _step_on(w: Work, cluster: int, before: int, machine: int, following: int) -> int:
-    """Go on to the next machine with room, leaving this one off the list if it has none; what precedes the next."""
-    keep = at(w, M_BOUND, machine) == cluster and not is_full(w, machine, cluster)
-    if not keep:
-        if before == NONE:
-            put(w, C_LIVE_HEAD, cluster, following)
-        else:
-            put(w, M_LIVE_NEXT, before, following)
-        if following == NONE:
-            put(w, C_LIVE_TAIL, cluster, before)
-    return machine if keep else before
+                    room -= units
+        if room == 0 and leading == before:
+            leading = machine
+        before = machine
+        machine = after(w, cluster, before)
+    note_past(w, need, leading)
 
 
 @walk
 def credit_gang(w: Work, need: int, domain: int) -> None:
-    """A gang takes its own machines in the domain first, then the cluster's others there, in binding order."""
+    """A gang takes its own machines in the domain first, then the cluster's others there, in binding order.
+
+    The others are those that the choice of the domain has just seen to have room.
+    """
     credit_own(w, need, domain)
-    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
-    before = NONE
-    machine = at(w, C_LIVE_HEAD, cluster)
-    while machine >= 0 and at(w, N_MISSING, need) > 0:
-        following = at(w, M_LIVE_NEXT, machine)
-        shape = at(w, M_SHAPE, machine)
-        if (
-            domain_at(w, topology, shape) == domain
-            and at(w, M_BOUND, machine) == cluster
-            and at(w, M_OWN, machine) != at(w, N_OWN, need)
-            and admits(w, need, shape)
-        ):
-            units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
-            if units > 0:
-                take(w, need, machine, units)
-        before = _step_on(w, cluster, before, machine, following)
-        machine = following
+    topology = at(w, N_TOPOLOGY, need)
+    for i in range(w.h[SEEN]):
+        if at(w, N_MISSING, need) <= 0:
+            return
+        machine = at(w, S_MACHINE, i)
+        if domain_at(w, topology, at(w, M_SHAPE, machine)) == domain:
+            take(w, need, machine, min(fitting_units(w, need, machine), at(w, N_MISSING, need)))
 
 
 @walk

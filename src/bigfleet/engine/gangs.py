@@ -7,38 +7,59 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.acquire import acquire, cohort_at, cohort_range, is_open
+from bigfleet.engine.acquire import (
+    acquire,
+    cohort_range,
+    is_open,
+    open_spares,
+)
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.credit import (
     NONE,
     admits,
+    after,
     credit_gang,
     credit_own,
     credit_plain,
     fitting_units,
     fresh_units,
     is_eligible,
-    relink,
+    note_past,
+    past,
     untake,
 )
-from bigfleet.engine.heap import at, domain_at, domain_rank_at, put
+from bigfleet.engine.heap import (
+    at,
+    domain_at,
+    domain_rank_at,
+    put,
+    room_in_arena,
+)
 from bigfleet.engine.spread import fill_spread, has_hard_spread, own_spread_units, spread_prospect
-from bigfleet.engine.victims import preempt, victim_units
+from bigfleet.engine.victims import may_preempt, preempt
 from bigfleet.engine.work import (
     ACTIONS,
-    C_LIVE_HEAD,
     D_BOUND,
+    D_EXTRA,
+    D_EXTRA_TOUCHED,
     D_NEWEST,
     D_OWN,
+    D_POOL,
     D_TOUCHED,
+    FIRST_CLASS,
+    FIRST_SPARE,
     H_COUNT,
-    K_END,
-    K_HEAD,
+    K_LEFT,
     K_SHAPE,
+    KIND_EXTRA,
+    KIND_EXTRA_PRIORITY,
+    KIND_EXTRA_VERSION,
+    KIND_LIST,
+    KIND_LISTED,
     KIND_POOL,
+    KIND_TOTALS,
     LEN_SHAPES,
     M_BOUND,
-    M_LIVE_NEXT,
     M_NUMBER,
     M_OWN,
     M_OWN_NEXT,
@@ -49,13 +70,23 @@ from bigfleet.engine.work import (
     N_DOMAIN,
     N_KIND,
     N_MISSING,
+    N_NEAR,
     N_OWN,
     N_OWN_HEAD,
+    N_PRIORITY,
     N_SATISFIABLE,
     N_TOPOLOGY,
     NO,
+    S_MACHINE,
+    SEEN,
     SPARES,
+    T_ARENA,
+    T_COHORT_LIST,
     T_DOMAIN_COUNT,
+    T_STANDING,
+    T_VICTIM,
+    VERSION,
+    VICTIMS,
     YES,
     Work,
 )
@@ -152,7 +183,6 @@ def serve_gang(w: Work, need: int, victims: bool) -> bool:
             preempt(w, need, domain)
         if w.h[ACTIONS] > before:
             untake(w, need)
-            relink(w, at(w, N_CLUSTER, need))
             credit_gang(w, need, domain)
     return True
 
@@ -174,17 +204,18 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
                 touched = _add(w, domain, units, asked, YES, ZERO, touched)
                 whole = whole or at(w, D_BOUND, domain) >= asked
         machine = at(w, M_OWN_NEXT, machine)
-    best = NONE
-    machine = at(w, C_LIVE_HEAD, cluster)
+    best, seen = NONE, 0
+    before = past(w, need)
+    leading = before
+    machine = after(w, cluster, before)
     while machine >= 0 and best == NONE:
         shape = at(w, M_SHAPE, machine)
-        if (
-            at(w, M_BOUND, machine) == cluster
-            and at(w, M_OWN, machine) != at(w, N_OWN, need)
-            and admits(w, need, shape)
-        ):
+        units = 0
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
             units = fitting_units(w, need, machine)
-            if units > 0:
+            if units > 0 and at(w, M_OWN, machine) != at(w, N_OWN, need):
+                put(w, S_MACHINE, seen, machine)
+                seen += 1
                 domain, number = domain_at(w, topology, shape), at(w, M_NUMBER, machine)
                 touched = _add(w, domain, units, asked, NO, number, touched)
                 # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
@@ -193,22 +224,32 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
                     if number > 0 and not whole:
                         best = domain
                     whole = True
-        machine = at(w, M_LIVE_NEXT, machine)
+        if units == 0 and leading == before:
+            leading = machine
+        before = machine
+        machine = after(w, cluster, before)
+    w.h[SEEN] = seen
+    note_past(w, need, leading)
     if best != NONE:
         _forget(w, touched)
         return best
-    best = NONE
+    best, near = NONE, 0
+    extra = _note_extra(w, need, victims)
     for i in range(touched):
         domain = at(w, D_TOUCHED, i)
         bound = at(w, D_BOUND, domain)
+        near = max(near, bound)
         if bound < asked:
             put(w, D_NEWEST, domain, NEVER)
-            if not _can_complete(w, need, domain, asked - bound, victims):
+            if not _can_complete(w, need, domain, asked - bound):
                 continue
         if best == NONE or _outranks(w, need, domain, best):
             best = domain
     if best == NONE and at(w, N_ACTS, need):
-        best = _best_untouched(w, need, asked, victims)
+        best = _best_untouched(w, need, asked, extra)
+    put(w, N_NEAR, need, near)
+    for i in range(extra):
+        put(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i), 0)
     _forget(w, touched)
     return best
 
@@ -265,44 +306,119 @@ def _is_smaller(w: Work, need: int, one: int, other: int) -> bool:
 @walk
 def total_units(w: Work, need: int, domain: int) -> int:
     """Units that all machines of a domain, untouched and in any state but Failed, would hold."""
-    topology, units = at(w, N_TOPOLOGY, need), 0
-    for shape in range(w.h[LEN_SHAPES]):
-        if domain_at(w, topology, shape) == domain and at(w, H_COUNT, shape) and admits(w, need, shape):
-            units += at(w, H_COUNT, shape) * fresh_units(w, need, shape)
-    return units
+    kind = at(w, N_KIND, need)
+    if at(w, KIND_TOTALS, kind) == NONE:
+        _sum_totals(w, need)
+    return at(w, T_ARENA, at(w, KIND_TOTALS, kind) + domain)
 
 
 @walk
-def pool_units(w: Work, need: int, domain: int, again: bool) -> int:
-    """Units that the free pool holds in a domain."""
+def _sum_totals(w: Work, need: int) -> None:
+    """Work the totals of all domains out, once for all needs of a kind."""
+    topology = at(w, N_TOPOLOGY, need)
+    start = room_in_arena(w, at(w, T_DOMAIN_COUNT, topology))
+    put(w, KIND_TOTALS, at(w, N_KIND, need), start)
+    for shape in range(w.h[LEN_SHAPES]):
+        domain = domain_at(w, topology, shape)
+        if domain != NONE and at(w, H_COUNT, shape) and admits(w, need, shape):
+            units = at(w, H_COUNT, shape) * fresh_units(w, need, shape)
+            put(w, T_ARENA, start + domain, at(w, T_ARENA, start + domain) + units)
+
+
+@walk
+def pool_units(w: Work, need: int, domain: int) -> int:
+    """Units that the cohorts of a domain hold."""
     units = 0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + w.h[SPARES]):
-        cohort = cohort_at(w, need, domain, i, end)
-        if cohort != NONE and is_open(w, need, cohort, again):
-            left = at(w, K_END, cohort) - at(w, K_HEAD, cohort)
-            units += left * fresh_units(w, need, at(w, K_SHAPE, cohort))
+    for i in range(start, end):
+        cohort = at(w, T_COHORT_LIST, i)
+        if at(w, K_LEFT, cohort) > 0 and admits(w, need, at(w, K_SHAPE, cohort)):
+            units += at(w, K_LEFT, cohort) * fresh_units(w, need, at(w, K_SHAPE, cohort))
     return units
 
 
 @walk
-def _can_complete(w: Work, need: int, domain: int, missing: int, victims: bool) -> bool:
+def _note_extra(w: Work, need: int, victims: bool) -> int:
+    """Sum what a domain offers beyond its cohorts: spares and, if they may be taken, victims; how many domains do."""
+    topology, noted = at(w, N_TOPOLOGY, need), 0
     if not at(w, N_ACTS, need):
-        return False
-    units = pool_units(w, need, domain, victims)
-    if units < missing and victims:
-        units += victim_units(w, need, domain)
-    return units >= missing
+        return 0
+    for i in range(open_spares(w, victims)):
+        cohort = w.h[FIRST_SPARE] + i
+        shape = at(w, K_SHAPE, cohort)
+        if is_open(w, need, cohort, victims):
+            noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
+    if victims:
+        for i in range(w.h[VICTIMS]):
+            if at(w, T_STANDING, i) >= at(w, N_PRIORITY, need):
+                break
+            machine = at(w, T_VICTIM, i)
+            shape = at(w, M_SHAPE, machine)
+            if admits(w, need, shape) and may_preempt(w, need, machine):
+                noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
+    return noted
 
 
 @walk
-def _best_untouched(w: Work, need: int, asked: int, victims: bool) -> int:
+def _add_extra(w: Work, domain: int, units: int, noted: int) -> int:
+    """Add to what a domain offers."""
+    if units <= 0:
+        return noted
+    if at(w, D_EXTRA, domain) == 0:
+        put(w, D_EXTRA_TOUCHED, noted, domain)
+        noted += 1
+    put(w, D_EXTRA, domain, at(w, D_EXTRA, domain) + units)
+    return noted
+
+
+@walk
+def could_be_completed(w: Work, need: int) -> bool:
+    """Whether anything speaks for it that victims could complete an unmet gang: bounds, worked out once a kind.
+
+    What its cluster's machines held for it in phase 1, and the most that any domain's pool, spares and victims hold.
+    """
+    kind, priority = at(w, N_KIND, need), at(w, N_PRIORITY, need)
+    if at(w, KIND_EXTRA_VERSION, kind) != w.h[VERSION] or at(w, KIND_EXTRA_PRIORITY, kind) != priority:
+        put(w, KIND_EXTRA_VERSION, kind, w.h[VERSION])
+        put(w, KIND_EXTRA_PRIORITY, kind, priority)
+        topology, noted, most = at(w, N_TOPOLOGY, need), 0, 0
+        for i in range(w.h[SPARES]):
+            shape = at(w, K_SHAPE, w.h[FIRST_SPARE] + i)
+            if admits(w, need, shape):
+                noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
+        for i in range(w.h[VICTIMS]):
+            if at(w, T_STANDING, i) >= priority:
+                break
+            shape = at(w, M_SHAPE, at(w, T_VICTIM, i))
+            if admits(w, need, shape):
+                noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
+        for i in range(noted):
+            most = max(most, at(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i)))
+            put(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i), 0)
+        put(w, KIND_EXTRA, kind, most)
+    if at(w, KIND_EXTRA, kind) == 0:
+        return False
+    return at(w, N_NEAR, need) + _most_in_pool(w, need) + at(w, KIND_EXTRA, kind) >= at(w, N_ASKED, need)
+
+
+@walk
+def _can_complete(w: Work, need: int, domain: int, missing: int) -> bool:
+    if not at(w, N_ACTS, need):
+        return False
+    if at(w, D_EXTRA, domain) >= missing:
+        return True
+    return pool_units(w, need, domain) + at(w, D_EXTRA, domain) >= missing
+
+
+@walk
+def _best_untouched(w: Work, need: int, asked: int, extra: int) -> int:
     """The first domain in which the gang has nothing yet and could be had whole."""
-    if not victims and asked > _most_in_pool(w, need):
-        return NONE
     best = NONE
-    for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
-        if at(w, D_BOUND, domain) == 0 and _can_complete(w, need, domain, asked, victims):
+    if asked <= _most_in_pool(w, need):
+        best = _first_in_pool(w, need, asked)
+    for i in range(extra):
+        domain = at(w, D_EXTRA_TOUCHED, i)
+        if at(w, D_BOUND, domain) == 0 and _can_complete(w, need, domain, asked):
             if best == NONE or _is_smaller(w, need, domain, best):
                 best = domain
     return best
@@ -310,17 +426,71 @@ def _best_untouched(w: Work, need: int, asked: int, victims: bool) -> int:
 
 @walk
 def _most_in_pool(w: Work, need: int) -> int:
-    """No domain's free pool holds more units of such a need than this.
+    """No domain's cohorts hold more units of such a need than this.
 
-    Worked out once for all needs of a kind: in phase 1 the pool only shrinks, so it stays a bound.
+    Worked out once for all needs of a kind: cohorts only shrink, so it stays a bound.
     """
     kind = at(w, N_KIND, need)
     if at(w, KIND_POOL, kind) == NONE:
-        most = 0
-        for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
-            most = max(most, pool_units(w, need, domain, NO))
+        most, topology = 0, at(w, N_TOPOLOGY, need)
+        for cohort in range(w.h[FIRST_CLASS]):
+            shape = at(w, K_SHAPE, cohort)
+            domain = domain_at(w, topology, shape)
+            if domain != NONE and admits(w, need, shape):
+                units = at(w, D_POOL, domain) + at(w, K_LEFT, cohort) * fresh_units(w, need, shape)
+                put(w, D_POOL, domain, units)
+                most = max(most, units)
+        for cohort in range(w.h[FIRST_CLASS]):
+            domain = domain_at(w, topology, at(w, K_SHAPE, cohort))
+            if domain != NONE:
+                put(w, D_POOL, domain, 0)
         put(w, KIND_POOL, kind, most)
     return at(w, KIND_POOL, kind)
+
+
+@walk
+def _first_in_pool(w: Work, need: int, asked: int) -> int:
+    """The first domain by total and value whose cohorts alone hold the gang and in which it has nothing; NONE if none.
+
+    Domains are sorted once a kind, each with a bound on what its cohorts hold that is worked out anew when it matters.
+    """
+    kind = at(w, N_KIND, need)
+    if at(w, KIND_LIST, kind) == NONE:
+        _list_domains(w, need)
+    start = at(w, KIND_LIST, kind)
+    for i in range(at(w, KIND_LISTED, kind)):
+        if at(w, T_ARENA, start + 2 * i + 1) < asked:
+            continue
+        domain = at(w, T_ARENA, start + 2 * i)
+        if at(w, D_BOUND, domain) > 0:
+            continue
+        units = pool_units(w, need, domain)
+        put(w, T_ARENA, start + 2 * i + 1, units)
+        if units >= asked:
+            return domain
+    return NONE
+
+
+@walk
+def _list_domains(w: Work, need: int) -> None:
+    """List the domains whose cohorts hold anything, smallest total first, then by value."""
+    kind, topology = at(w, N_KIND, need), at(w, N_TOPOLOGY, need)
+    count = at(w, T_DOMAIN_COUNT, topology)
+    keys = np.full(count, NEVER)
+    for cohort in range(w.h[FIRST_CLASS]):
+        domain = domain_at(w, topology, at(w, K_SHAPE, cohort))
+        if domain != NONE and keys[domain] == NEVER and admits(w, need, at(w, K_SHAPE, cohort)):
+            keys[domain] = total_units(w, need, domain) * count + domain_rank_at(w, topology, domain)
+    listed = 0
+    start = room_in_arena(w, 2 * count)
+    for domain in np.argsort(keys):
+        if keys[domain] == NEVER:
+            break
+        put(w, T_ARENA, start + 2 * listed, domain)
+        put(w, T_ARENA, start + 2 * listed + 1, NEVER)
+        listed += 1
+    put(w, KIND_LIST, kind, start)
+    put(w, KIND_LISTED, kind, listed)
 
 
 @walk

@@ -14,10 +14,10 @@ from bigfleet.engine.work import (
     E_MACHINE,
     FIRST_SPARE,
     H_HELD,
-    K_END,
-    K_HEAD,
+    K_LEFT,
     K_SHAPE,
     LEN_CLUSTERS,
+    LOOSE,
     M_ACTION,
     M_ALL_NEXT,
     M_BOUND,
@@ -146,13 +146,14 @@ def _leaves_all_covered(w: Tables, cluster: int, head: list[int]) -> bool:
         w.table(M_BOUND)[m] = NOBODY
         if w.table(M_NOT_BEFORE)[m] <= w.work.h[NOW] and not w.table(H_HELD)[w.table(M_SHAPE)[m]]:
             w.table(K_SHAPE)[at] = w.table(M_SHAPE)[m]
-            w.table(K_END)[at] = w.table(K_HEAD)[at] + 1
-    w.work.h[SPARES] = spares + len(head)
+            w.table(K_LEFT)[at] = 1
+    loose = int(w.work.h[LOOSE])
+    w.work.h[SPARES], w.work.h[LOOSE] = spares + len(head), 1
     covered = passes.credit_anew(w.work, cluster)
     w.table(M_BOUND)[head] = cluster
     passes.restore_all(w.work, cluster)
-    w.table(K_END)[first : first + len(head)] = w.table(K_HEAD)[first : first + len(head)]
-    w.work.h[SPARES] = spares
+    w.table(K_LEFT)[first : first + len(head)] = 0
+    w.work.h[SPARES], w.work.h[LOOSE] = spares, loose
     return bool(covered)
 
 

@@ -10,9 +10,12 @@ import numpy as np
 from bigfleet.engine import work as places
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.work import (
+    ARENA,
     HEADER,
     LEN_SHAPES,
+    LEN_T_ARENA,
     MOST_DOMAINS,
+    OVERFLOW,
     SCALARS,
     T_DOMAIN,
     T_DOMAIN_RANK,
@@ -27,6 +30,7 @@ GROUPS = {
     "needs": places.N_CLUSTER,
     "clusters": places.C_DAEMONS,
     "kinds": places.KIND_POOL,
+    "starts": places.W_PAST,
     "cohorts": places.K_SHAPE,
     "entries": places.E_MACHINE,
     "seats": places.S_MACHINE,
@@ -97,6 +101,17 @@ def level_at(w: Work, constraint: int, domain: int) -> int:
 def put_level(w: Work, constraint: int, domain: int, value: int) -> None:
     """Set how far a spread has filled a domain."""
     w.h[w.h[T_LEVEL] + constraint * w.h[MOST_DOMAINS] + domain] = value
+
+
+@walk
+def room_in_arena(w: Work, size: int) -> int:
+    """So many cells, all 0, for what is worked out once and kept until the end; at its start if there is no room left."""
+    start = w.h[ARENA]
+    if start + size > w.h[LEN_T_ARENA]:
+        w.h[OVERFLOW] = 1
+        return 0
+    w.h[ARENA] = start + size
+    return start
 
 
 class Tables:

@@ -14,16 +14,19 @@ from bigfleet.engine.shapes import DaemonSets
 from bigfleet.engine.work import (
     C_DAEMONS,
     C_DISTURBED,
+    C_EPOCH,
     C_FIRST,
-    C_LIVE_TAIL,
     C_PARTIAL,
     C_REPORTED,
+    FIRST_CLASS,
     FIRST_SPARE,
-    LOWEST_VERSION,
     M_BOUND,
     M_CLUSTER,
+    M_COHORT,
     M_DRAIN_SECONDS,
+    M_DRAWN,
     M_FLAGS,
+    M_FULL,
     M_GONE,
     M_NOT_BEFORE,
     M_NUMBER,
@@ -50,6 +53,7 @@ from bigfleet.engine.work import (
     N_LATER,
     N_LIMIT,
     N_MISSING,
+    N_NEAR,
     N_OWN,
     N_OWN_HEAD,
     N_OWN_TAIL,
@@ -61,6 +65,7 @@ from bigfleet.engine.work import (
     N_TOPOLOGY,
     N_TWIN,
     N_UNIT,
+    N_WALK,
     NEXT_BINDING,
     NOW,
     SCALARS,
@@ -81,6 +86,7 @@ class Room(NamedTuple):
     seats: int
     vectors: int
     spares: int
+    arena: int
 
     def doubled(self) -> "Room":
         """Twice as much of everything."""
@@ -90,7 +96,14 @@ class Room(NamedTuple):
 def first_room(inventory: Inventory, needs: NeedsTable) -> Room:
     """Enough for all but odd cases."""
     machines = len(inventory.ids)
-    return Room(2 * machines + 4 * len(needs) + 1024, machines + 16, machines + 1024, 1024, machines + 64)
+    return Room(
+        2 * machines + 4 * len(needs) + 1024,
+        machines + 16,
+        machines + 1024,
+        1024,
+        machines + 64,
+        (1 << 16) + 4 * len(inventory.shapes),
+    )
 
 
 def lay_out(
@@ -114,14 +127,14 @@ def lay_out(
     daemons.widen()
     n, r, c = len(inventory.ids), len(slots), max(1, len(inventory.clusters))
     scalar = np.zeros(SCALARS, np.int64)
-    scalar[NOW], scalar[NEXT_BINDING], scalar[LOWEST_VERSION] = now, next_binding, NONE
+    scalar[NOW], scalar[NEXT_BINDING] = now, next_binding
 
     shape, state, bound = inventory.shape.view, inventory.state.view, inventory.bound.view.copy()
     alive = (state != 0) & (state != MachineState.FAILED)
     shape_count = np.bincount(shape[alive], minlength=max(1, len(shapes)))
     shape_held = _held_shapes(inventory, policy, now)
-    cohorts = _cohorts(inventory, bound, shape_held, now, room.spares)
-    scalar[FIRST_SPARE] = len(cohorts.shape) - cohorts.spare
+    cohorts = _cohorts(inventory, needs, bound, shape_held, now, room.spares)
+    scalar[FIRST_CLASS], scalar[FIRST_SPARE] = cohorts.first_class, len(cohorts.shape) - cohorts.spare
     domain_count = np.array([shapes.topologies.count(t) for t in range(len(shapes.topologies))] or [0], np.int64)
     cohort_list, cohort_list_start, cohort_list_offset = _cohorts_by_domain(
         shapes.topologies.domain.view, cohorts, domain_count
@@ -148,7 +161,7 @@ def lay_out(
     _by_cluster(need_cluster, need_unit, unit, least, later, first_of)
 
     topologies = shapes.topologies
-    machines = np.full((M_GONE - M_SHAPE + 1, n), NONE, np.int64)
+    machines = np.full((M_DRAWN - M_SHAPE + 1, n), NONE, np.int64)
     for at, column in (
         (M_SHAPE, inventory.shape),
         (M_STATE, inventory.state),
@@ -170,9 +183,12 @@ def lay_out(
     ):
         machines[at - M_SHAPE] = column.view
     machines[M_BOUND - M_SHAPE] = bound
-    machines[[M_STOOD_PINNED - M_SHAPE, M_GONE - M_SHAPE]] = 0
+    machines[[M_STOOD_PINNED - M_SHAPE, M_GONE - M_SHAPE, M_FULL - M_SHAPE, M_DRAWN - M_SHAPE]] = 0
+    machines[M_COHORT - M_SHAPE] = cohorts.of_machine
 
-    rows = np.zeros((N_KIND - N_CLUSTER + 1, r), np.int64)
+    pairs, walks = np.unique(need_cluster * needs.kinds + needs.kind.view[slots], return_inverse=True)
+    walks[(needs.limit.view[slots] > 0) | (divisible == 1)] = NONE
+    rows = np.zeros((N_NEAR - N_CLUSTER + 1, r), np.int64)
     for at, column in (
         (N_CLUSTER, needs.cluster),
         (N_REQUIREMENT, needs.requirement),
@@ -198,24 +214,28 @@ def lay_out(
         (N_OWN_TAIL, NONE),
         (N_SATISFIABLE, 1),
         (N_KIND, needs.kind.view[slots] * len(daemons) + cluster_daemons[need_cluster]),
+        (N_WALK, walks),
     ):
         rows[at - N_CLUSTER] = values
 
-    lists = np.full((C_LIVE_TAIL - C_DAEMONS + 1, c), NONE, np.int64)
+    lists = np.full((C_EPOCH - C_DAEMONS + 1, c), NONE, np.int64)
     for at, values in (
         (C_DAEMONS, cluster_daemons),
         (C_REPORTED, reported),
         (C_PARTIAL, partial),
         (C_DISTURBED, 0),
         (C_FIRST, first_of),
+        (C_EPOCH, 0),
     ):
         lists[at - C_DAEMONS] = values
+    configured = np.flatnonzero((state == MachineState.CONFIGURED) & (bound >= 0))
     weights = (policy.weight_priority, policy.weight_drain, policy.weight_interrupt, policy.weight_reclaim)
     tables: dict[str, Array] = {
         "machines": machines,
         "needs": rows,
         "clusters": lists,
-        "kinds": np.full((3, max(1, needs.kinds * len(daemons))), NONE, np.int64),
+        "kinds": np.full((8, max(1, needs.kinds * len(daemons))), NONE, np.int64),
+        "starts": np.full((2, len(pairs)), NONE, np.int64),
         "cohorts": np.stack(
             [
                 cohorts.shape,
@@ -224,14 +244,15 @@ def lay_out(
                 cohorts.probability,
                 cohorts.bucket,
                 cohorts.head,
-                cohorts.end,
+                cohorts.left,
+                cohorts.group,
                 np.zeros(len(cohorts.shape), np.int64),
                 np.full(len(cohorts.shape), NONE, np.int64),
             ]
         ).astype(np.int64),
         "entries": np.empty((3, room.entries), np.int64),
-        "seats": np.empty((5, room.seats), np.int64),
-        "sums": np.zeros((4, most_domains), np.int64),
+        "seats": np.empty((9, room.seats), np.int64),
+        "sums": np.zeros((7, most_domains), np.int64),
         "shapes": np.stack([shape_count, shape_held, np.zeros_like(shape_count)]).astype(np.int64),
         "spreads": np.stack([needs.spread_topology.view, needs.spread_skew.view, needs.spread_hard.view]).astype(
             np.int64
@@ -255,7 +276,11 @@ def lay_out(
         "pool": cohorts.pool,
         "free": np.zeros((n, width), np.int64),
         "vector": np.empty((room.vectors, width), np.int64),
-        "configured": np.flatnonzero((state == MachineState.CONFIGURED) & (bound >= 0)),
+        "configured": configured,
+        "arena": np.zeros(room.arena, np.int64),
+        "wanted": np.zeros(max(1, shapes.matches.shape[0]), np.int64),
+        "victim": np.empty(len(configured), np.int64),
+        "standing": np.empty(len(configured), np.int64),
         "level": np.zeros((most_constraints, most_domains), np.int64),
         "level_least": np.zeros(most_constraints, np.int64),
         "saved_gap": np.zeros(width, np.int64),
@@ -271,8 +296,11 @@ class _Cohorts(NamedTuple):
     probability: Array
     bucket: Array
     head: Array
-    end: Array
+    left: Array
+    group: Array
     pool: Array
+    of_machine: Array
+    first_class: int
     spare: int
 
 
@@ -284,8 +312,14 @@ def _held_shapes(inventory: Inventory, policy: Policy, now: int) -> Array:
     return held
 
 
-def _cohorts(inventory: Inventory, bound: Array, shape_held: Array, now: int, spare: int) -> _Cohorts:
-    """The free pool: Idle or on its way there, then Speculative or on its way there; equal machines together."""
+def _cohorts(
+    inventory: Inventory, needs: NeedsTable, bound: Array, shape_held: Array, now: int, spare: int
+) -> _Cohorts:
+    """The free pool: Idle or on its way there, then Speculative or on its way there; equal machines together.
+
+    Each machine stands in the cohort of its shape, for gangs, and in one class of cohorts that differ in nothing that a
+    requirement or a spread looks at, for all others.
+    """
     tiers = np.full(16, _NO_TIER, np.uint8)
     tiers[[MachineState.IDLE, MachineState.DRAINING, MachineState.CREATING]] = 0
     tiers[[MachineState.SPECULATIVE, MachineState.DELETING]] = 1
@@ -294,30 +328,52 @@ def _cohorts(inventory: Inventory, bound: Array, shape_held: Array, now: int, sp
     free = (bound < 0) & (tier != _NO_TIER) & (inventory.not_before.view <= now)
     rows = np.flatnonzero(free)
     rows = rows[shape_held[shape[rows]] == 0]
-    price, probability, bucket = inventory.price.view, inventory.probability.view, inventory.stamp_reclamation.view
     offer = inventory.offer.view[rows].astype(np.int64) * 2 + tier[rows]
     ordered = np.lexsort((inventory.rank.view[rows], offer))
     rows, offer = rows[ordered], offer[ordered]
     head = np.flatnonzero(np.diff(offer, prepend=-1))
-    end = np.append(head[1:], len(rows)) if len(head) else head
-    spares = np.arange(len(rows), len(rows) + spare)
+    left = np.diff(np.append(head, len(rows)))
     first = rows[head]
+    of_row = np.repeat(np.arange(len(head)), left)
+    columns = (inventory.price.view[first], inventory.probability.view[first], inventory.stamp_reclamation.view[first])
+    keys = np.column_stack([shape_classes(inventory, needs)[shape[first]], tier[first], *columns])
+    _, leader, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    by_class = np.lexsort((inventory.rank.view[rows], group[of_row]))
+    sizes = np.bincount(group[of_row], minlength=len(leader))
+    heads = len(rows) + np.cumsum(sizes) - sizes
+    of_machine = np.full(len(shape), NONE, np.int64)
+    of_machine[rows] = of_row
+    spares = np.arange(2 * len(rows), 2 * len(rows) + spare)
+    both = np.concatenate([first, first[leader], np.zeros(spare, np.int64)]).astype(np.int64)
     return _Cohorts(
-        shape=np.concatenate([shape[first], np.zeros(spare, np.int32)]),
-        tier=np.concatenate([tier[first], np.zeros(spare, np.uint8)]),
-        price=np.concatenate([price[first], np.zeros(spare, np.int64)]),
-        probability=np.concatenate([probability[first], np.zeros(spare, np.int32)]),
-        bucket=np.concatenate([bucket[first], np.zeros(spare, np.uint8)]),
-        head=np.concatenate([head, spares]),
-        end=np.concatenate([end, spares]),
-        pool=np.concatenate([rows, np.zeros(spare, np.int64)]),
+        shape=shape[both] if len(shape) else both,
+        tier=tier[both] if len(shape) else both,
+        price=inventory.price.view[both] if len(shape) else both,
+        probability=inventory.probability.view[both] if len(shape) else both,
+        bucket=inventory.stamp_reclamation.view[both] if len(shape) else both,
+        head=np.concatenate([head, heads, spares]),
+        left=np.concatenate([left, sizes, np.zeros(spare, np.int64)]),
+        group=np.concatenate([len(head) + group, np.full(len(leader) + spare, NONE)]),
+        pool=np.concatenate([rows, rows[by_class], np.zeros(spare, np.int64)]),
+        of_machine=of_machine,
+        first_class=len(head),
         spare=spare,
     )
 
 
+def shape_classes(inventory: Inventory, needs: NeedsTable) -> Array:
+    """Each shape's class: equal for shapes that hold as much, match the same and lie in the same domains of spreads."""
+    shapes = inventory.shapes
+    spread = np.unique(needs.spread_topology.view)
+    looked_at = np.concatenate([shapes.allocatable.view.T, shapes.matches.view, shapes.topologies.domain.view[spread]])
+    _, classes = np.unique(looked_at, axis=1, return_inverse=True)
+    return classes.reshape(-1) if len(shapes) else np.zeros(1, np.int64)
+
+
 def _cohorts_by_domain(domain: Array, cohorts: _Cohorts, domain_count: Array) -> tuple[Array, Array, Array]:
     """For each topology and domain, the cohorts whose machines stand there."""
-    real = len(cohorts.shape) - cohorts.spare
+    real = cohorts.first_class
     lists, starts, offsets = [], [np.zeros(1, np.int64)], []
     at = 0
     for topology in range(domain.shape[0]):

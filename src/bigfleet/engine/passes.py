@@ -13,11 +13,22 @@ from bigfleet.engine.credit import (
     take_divisible,
     untake,
 )
-from bigfleet.engine.gangs import credit_only, serve, serve_gang
+from bigfleet.engine.gangs import (
+    could_be_completed,
+    credit_only,
+    serve,
+    serve_gang,
+)
 from bigfleet.engine.heap import at, cell, domain_at, put, put_cell, row
 from bigfleet.engine.inventory import COMMITTED
 from bigfleet.engine.spread import fill_spread, fill_spread_in, has_hard_spread
-from bigfleet.engine.victims import CONFIGURED, PINNED, may_have_victims, preempt
+from bigfleet.engine.victims import (
+    CONFIGURED,
+    PINNED,
+    list_victims,
+    may_have_victims,
+    preempt,
+)
 from bigfleet.engine.work import (
     A_KIND,
     A_MACHINE,
@@ -73,6 +84,7 @@ from bigfleet.engine.work import (
     T_UNIT,
     T_VECTOR,
     VERSION,
+    VICTIMS,
     YES,
     Array,
     Work,
@@ -201,6 +213,7 @@ def restore(w: Work, need: int) -> None:
 @entry
 def phase_two(w: Work) -> None:
     """Serve every need that is still unmet once more, victims being candidates after all others."""
+    list_victims(w)
     for need in range(w.h[LEN_NEEDS]):
         if at(w, N_MISSING, need) > 0:
             serve_once_more(w, need)
@@ -219,7 +232,7 @@ def serve_once_more(w: Work, need: int) -> None:
     """Serve an unmet need with all that later needs of its cluster took free to it, and those needs after it."""
     cluster = at(w, N_CLUSTER, need)
     # Where nothing was bought or lost this cycle, serving again can only differ by victims.
-    if not at(w, C_DISTURBED, cluster) and (not at(w, N_ACTS, need) or not may_have_victims(w, need)):
+    if not at(w, C_DISTURBED, cluster) and not _may_be_relieved(w, need):
         return
     for d in range(w.h[LEN_T_SAVED_GAP]):
         put(w, T_SAVED_GAP, d, cell(w, T_NEED_AGGREGATE, need, d))
@@ -251,6 +264,16 @@ def serve_once_more(w: Work, need: int) -> None:
         credit_only(w, later)
         later = at(w, N_LATER, later)
     note_standings(w, cluster)
+
+
+@walk
+def _may_be_relieved(w: Work, need: int) -> bool:
+    """Whether victims could do anything for an unmet need."""
+    if not at(w, N_ACTS, need) or w.h[VICTIMS] == 0:
+        return False
+    if at(w, N_TOPOLOGY, need) >= 0 and not has_hard_spread(w, need):
+        return could_be_completed(w, need)
+    return may_have_victims(w, need)
 
 
 @walk

@@ -8,10 +8,29 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.acquire import buy, cohort_at, cohort_range, is_better, is_open, price_for_gap
+from bigfleet.engine.acquire import (
+    buy,
+    cohort_at,
+    cohort_range,
+    draw,
+    head_of,
+    is_better,
+    is_open,
+    open_spares,
+    price_for_gap,
+    put_back,
+)
 from bigfleet.engine.compiled import entry, walk
 from bigfleet.engine.credit import NONE, admits, fitting_units, fresh_units, is_eligible, take
-from bigfleet.engine.heap import at, column, domain_at, level_at, put, put_level
+from bigfleet.engine.heap import (
+    at,
+    column,
+    domain_at,
+    level_at,
+    put,
+    put_level,
+    room_in_arena,
+)
 from bigfleet.engine.victims import counts_for, goes_before, may_preempt, take_victim
 from bigfleet.engine.work import (
     C_ALL_HEAD,
@@ -19,10 +38,9 @@ from bigfleet.engine.work import (
     K_HEAD,
     K_SHAPE,
     K_TRIED,
-    LEN_COHORTS,
+    KIND_LEVELS,
     LEN_SEATS,
     LEN_SHAPES,
-    LEN_T_CONFIGURED,
     LEN_T_LEVEL_LEAST,
     M_ALL_NEXT,
     M_BOUND,
@@ -34,27 +52,34 @@ from bigfleet.engine.work import (
     N_ACTS,
     N_ASKED,
     N_CLUSTER,
+    N_KIND,
     N_MISSING,
     N_OWN,
     N_OWN_HEAD,
+    N_PRIORITY,
     N_SPREAD,
     N_TOPOLOGY,
     OVERFLOW,
     P_HARD,
     P_SKEW,
     P_TOPOLOGY,
+    S_BEHIND,
     S_EXTRA_COHORT,
+    S_HEAD,
     S_MACHINE,
+    S_QUEUE,
     S_REFUSED,
     S_ROOM,
+    S_TURN,
     S_UNITS,
     SEATS,
-    SPARES,
-    T_CONFIGURED,
+    T_ARENA,
     T_DOMAIN_COUNT,
     T_LEVEL_LEAST,
-    T_POOL,
     T_SPREAD_START,
+    T_STANDING,
+    T_VICTIM,
+    VICTIMS,
     Array,
     Work,
 )
@@ -82,6 +107,7 @@ def _seat(w: Work, place: int, machine: int, room: int, cohort: int) -> int:
     put(w, S_ROOM, place, room)
     put(w, S_UNITS, place, 0)
     put(w, S_EXTRA_COHORT, place, cohort)
+    put(w, S_HEAD, place, at(w, K_HEAD, cohort) if cohort >= 0 else NONE)
     return place + 1
 
 
@@ -115,19 +141,28 @@ def _seat_others(w: Work, need: int, domain: int, place: int) -> int:
                 or (domain_at(w, topology, shape) == domain and at(w, M_OWN, machine) != at(w, N_OWN, need))
             )
         ):
-            place = _seat(w, place, machine, fitting_units(w, need, machine), NONE)
+            room = fitting_units(w, need, machine)
+            if room > 0:
+                place = _seat(w, place, machine, room, NONE)
         machine = at(w, M_ALL_NEXT, machine)
     return place
 
 
 @walk
 def _level_all(w: Work, need: int, domain: int) -> None:
-    """Start every domain with an eligible machine in any state but Failed at nothing."""
-    spread, topology = at(w, N_SPREAD, need), at(w, N_TOPOLOGY, need)
+    """Start every domain with an eligible machine in any state but Failed at nothing, all others at NONE."""
+    spread, topology, kind = at(w, N_SPREAD, need), at(w, N_TOPOLOGY, need), at(w, N_KIND, need)
     start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    known = topology < 0 and at(w, KIND_LEVELS, kind) != NONE
+    place = at(w, KIND_LEVELS, kind)
     for s in range(start, end):
         for d in range(at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, s))):
             put_level(w, s - start, d, NONE)
+            if known:
+                put_level(w, s - start, d, at(w, T_ARENA, place))
+                place += 1
+    if known:
+        return
     for shape in range(w.h[LEN_SHAPES]):
         if at(w, H_COUNT, shape) == 0 or not is_eligible(w, need, shape):
             continue
@@ -136,6 +171,16 @@ def _level_all(w: Work, need: int, domain: int) -> None:
         for s in range(start, end):
             if at(w, P_HARD, s):
                 put_level(w, s - start, domain_at(w, at(w, P_TOPOLOGY, s), shape), 0)
+    if topology < 0:
+        size = 0
+        for s in range(start, end):
+            size += at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, s))
+        place = room_in_arena(w, size)
+        put(w, KIND_LEVELS, kind, place)
+        for s in range(start, end):
+            for d in range(at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, s))):
+                put(w, T_ARENA, place, level_at(w, s - start, d))
+                place += 1
 
 
 @walk
@@ -190,24 +235,52 @@ def _place(w: Work, need: int, own: int, bound: int, seats: int) -> int:
     for i in range(seats):
         put(w, S_ROOM, i, at(w, S_ROOM, i) + at(w, S_UNITS, i))
         put(w, S_UNITS, i, 0)
-    placed, asked = 0, at(w, N_ASKED, need)
+    # Machines whose domains are the same form one queue; the first in the order of all open queues takes the next unit.
+    queues = 0
     gang = at(w, N_TOPOLOGY, need) >= 0
+    for n in range(seats - 1, -1, -1):
+        i = n
+        if gang and n >= own:
+            i = bound + n - own if n < own + seats - bound else n - (seats - bound)
+        put(w, S_TURN, i, n)
+        q = 0
+        while q < queues and not _is_alike(w, need, at(w, S_QUEUE, q), i):
+            q += 1
+        put(w, S_BEHIND, i, at(w, S_QUEUE, q) if q < queues else NONE)
+        put(w, S_QUEUE, q, i)
+        queues = max(queues, q + 1)
+    placed, asked = 0, at(w, N_ASKED, need)
     while placed < asked:
-        place = NONE
-        for n in range(seats):
-            i = n
-            if gang and n >= own:
-                i = bound + n - own if n < own + seats - bound else n - (seats - bound)
-            if at(w, S_ROOM, i) > 0 and _allows(w, need, at(w, M_SHAPE, at(w, S_MACHINE, i))):
-                place = i
-                break
-        if place == NONE:
+        first = NONE
+        for q in range(queues):
+            i = at(w, S_QUEUE, q)
+            while i != NONE and at(w, S_ROOM, i) == 0 and at(w, S_BEHIND, i) != NONE:
+                i = at(w, S_BEHIND, i)
+            put(w, S_QUEUE, q, i)
+            if at(w, S_ROOM, i) > 0 and (first == NONE or at(w, S_TURN, i) < at(w, S_TURN, first)):
+                if _allows(w, need, at(w, M_SHAPE, at(w, S_MACHINE, i))):
+                    first = i
+        if first == NONE:
             break
-        put(w, S_ROOM, place, at(w, S_ROOM, place) - 1)
-        put(w, S_UNITS, place, at(w, S_UNITS, place) + 1)
-        _raise_level(w, need, at(w, M_SHAPE, at(w, S_MACHINE, place)))
+        put(w, S_ROOM, first, at(w, S_ROOM, first) - 1)
+        put(w, S_UNITS, first, at(w, S_UNITS, first) + 1)
+        _raise_level(w, need, at(w, M_SHAPE, at(w, S_MACHINE, first)))
         placed += 1
     return placed
+
+
+@walk
+def _is_alike(w: Work, need: int, one: int, other: int) -> bool:
+    """Whether the machines of two seats lie in the same domains of every rule."""
+    spread = at(w, N_SPREAD, need)
+    one_shape, other_shape = at(w, M_SHAPE, at(w, S_MACHINE, one)), at(w, M_SHAPE, at(w, S_MACHINE, other))
+    if one_shape == other_shape:
+        return True
+    for s in range(at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)):
+        topology = at(w, P_TOPOLOGY, s)
+        if at(w, P_HARD, s) and domain_at(w, topology, one_shape) != domain_at(w, topology, other_shape):
+            return False
+    return True
 
 
 @walk
@@ -229,7 +302,7 @@ def _next_cohort(w: Work, need: int, domain: int, again: bool) -> int:
     """The best cohort not tried yet: smallest domain first, then as any need would choose."""
     best, best_price = NONE, 0.0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + w.h[SPARES]):
+    for i in range(start, end + open_spares(w, again)):
         cohort = cohort_at(w, need, domain, i, end)
         if cohort == NONE or at(w, K_TRIED, cohort) or not is_open(w, need, cohort, again):
             continue
@@ -250,8 +323,10 @@ def _next_cohort(w: Work, need: int, domain: int, again: bool) -> int:
 def _next_victim(w: Work, need: int, domain: int) -> int:
     """The best victim not tried yet: smallest domain first, then first to go."""
     topology, best = at(w, N_TOPOLOGY, need), NONE
-    for i in range(w.h[LEN_T_CONFIGURED]):
-        machine = at(w, T_CONFIGURED, i)
+    for i in range(w.h[VICTIMS]):
+        if at(w, T_STANDING, i) >= at(w, N_PRIORITY, need):
+            break
+        machine = at(w, T_VICTIM, i)
         shape = at(w, M_SHAPE, machine)
         if (topology >= 0 and domain_at(w, topology, shape) != domain) or not admits(w, need, shape):
             continue
@@ -276,20 +351,23 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
     while placed < at(w, N_ASKED, need):
         put(w, N_MISSING, need, at(w, N_ASKED, need) - placed)
         w.h[SEATS] = seats
-        found = False
+        found, tried = False, 0
         cohort = _next_cohort(w, need, domain, victims)
         while cohort != NONE and not found:
-            machine = at(w, T_POOL, at(w, K_HEAD, cohort))
+            machine = head_of(w, cohort)
             more = _seat(w, seats, machine, fresh_units(w, need, at(w, K_SHAPE, cohort)), cohort)
             now = _place(w, need, own, bound, more)
             if now > placed and w.h[OVERFLOW] == 0:
-                put(w, K_HEAD, cohort, at(w, K_HEAD, cohort) + 1)
+                draw(w, cohort)
                 seats, placed, found = more, now, True
             else:
                 put(w, K_TRIED, cohort, 1)
+                put(w, S_REFUSED, tried, cohort)
+                tried += 1
                 _place(w, need, own, bound, seats)
                 cohort = _next_cohort(w, need, domain, victims)
-        column(w, K_TRIED, LEN_COHORTS)[:] = 0
+        for i in range(tried):
+            put(w, K_TRIED, at(w, S_REFUSED, i), 0)
         if not found and victims:
             tried = seats
             machine = _next_victim(w, need, domain)
@@ -314,11 +392,11 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
 
 @walk
 def _put_back(w: Work, bound: int, seats: int) -> None:
-    for i in range(bound, seats):
+    for i in range(seats - 1, bound - 1, -1):
         if at(w, S_EXTRA_COHORT, i) == VICTIM:
             put(w, M_GONE, at(w, S_MACHINE, i), 0)
         else:
-            put(w, K_HEAD, at(w, S_EXTRA_COHORT, i), at(w, K_HEAD, at(w, S_EXTRA_COHORT, i)) - 1)
+            put_back(w, at(w, S_EXTRA_COHORT, i), at(w, S_MACHINE, i), at(w, S_HEAD, i))
 
 
 @walk

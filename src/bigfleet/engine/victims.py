@@ -1,5 +1,9 @@
 """Victims: machines of other clusters that a need may preempt, in the order in which they go. Compiled; section 7."""
 
+from typing import cast
+
+import numpy as np
+
 from bigfleet.engine.acquire import bind, divisible_share, evict, half_dollars
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.credit import (
@@ -8,6 +12,7 @@ from bigfleet.engine.credit import (
     admits,
     fitting_units,
     fresh_units,
+    is_eligible,
     is_pinned,
     take,
     take_divisible,
@@ -18,12 +23,11 @@ from bigfleet.engine.work import (
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
-    H_LOWEST,
-    KIND_VERSION,
-    KIND_VICTIM,
+    H_WANTED,
+    LEN_NEEDS,
     LEN_SHAPES,
     LEN_T_CONFIGURED,
-    LOWEST_VERSION,
+    LEN_T_WANTED,
     M_ACTION,
     M_BOUND,
     M_CLUSTER,
@@ -43,25 +47,31 @@ from bigfleet.engine.work import (
     M_STATE,
     M_STOOD,
     M_STOOD_PINNED,
+    N_ACTS,
     N_CLUSTER,
     N_DIVISIBLE,
     N_INTERRUPTION,
-    N_KIND,
     N_MISSING,
     N_PRIORITY,
     N_RECLAMATION,
+    N_REQUIREMENT,
     N_TOPOLOGY,
     NOW,
     PREEMPT,
     T_CONFIGURED,
     T_SCORE_WEIGHTS,
-    VERSION,
+    T_STANDING,
+    T_VICTIM,
+    T_WANTED,
+    VICTIMS,
     Work,
 )
 
 CONFIGURED = 5
 PINNED = 27
 LONGEST_GRACE = 600
+LOWEST = cast("int", np.int64(-(1 << 62)))
+"""Below every priority: how a machine stands that serves nothing."""
 
 
 @walk
@@ -165,8 +175,10 @@ def best_victim(w: Work, need: int, domain: int) -> int:
     """The machine that goes first for the need, inside its domain if it has one; NONE if there is none."""
     topology = at(w, N_TOPOLOGY, need)
     best = NONE
-    for i in range(w.h[LEN_T_CONFIGURED]):
-        machine = at(w, T_CONFIGURED, i)
+    for i in range(w.h[VICTIMS]):
+        if at(w, T_STANDING, i) >= at(w, N_PRIORITY, need):
+            break
+        machine = at(w, T_VICTIM, i)
         shape = at(w, M_SHAPE, machine)
         if domain != NONE and domain_at(w, topology, shape) != domain:
             continue
@@ -179,44 +191,54 @@ def best_victim(w: Work, need: int, domain: int) -> int:
 
 @walk
 def may_have_victims(w: Work, need: int) -> bool:
-    """Whether some machine that could serve such a need stands below it; worked out once a kind and version."""
-    kind = at(w, N_KIND, need)
-    if at(w, KIND_VERSION, kind) != w.h[VERSION]:
-        _note_lowest(w)
-        lowest = LARGE
-        for shape in range(w.h[LEN_SHAPES]):
-            if at(w, H_LOWEST, shape) < lowest and admits(w, need, shape):
-                lowest = at(w, H_LOWEST, shape)
-        put(w, KIND_VERSION, kind, w.h[VERSION])
-        put(w, KIND_VICTIM, kind, lowest)
-    return at(w, KIND_VICTIM, kind) < at(w, N_PRIORITY, need)
+    """Whether some machine that stood below the need when phase 2 began could serve it."""
+    for i in range(w.h[VICTIMS]):
+        if at(w, T_STANDING, i) >= at(w, N_PRIORITY, need):
+            return False
+        if is_eligible(w, need, at(w, M_SHAPE, at(w, T_VICTIM, i))):
+            return True
+    return False
 
 
 @walk
-def _note_lowest(w: Work) -> None:
-    """For each shape, the lowest standing among its machines that anybody could preempt; once a version."""
-    if w.h[LOWEST_VERSION] == w.h[VERSION]:
+def list_victims(w: Work) -> None:
+    """List the machines that some unmet need might preempt, lowest standing first.
+
+    In phase 2 standings only rise and no machine becomes a victim, so the list is made once and its order is a bound.
+    """
+    wanted = column(w, T_WANTED, LEN_T_WANTED)
+    wanted[:] = LOWEST
+    some = False
+    for need in range(w.h[LEN_NEEDS]):
+        if at(w, N_MISSING, need) > 0 and at(w, N_ACTS, need):
+            requirement = at(w, N_REQUIREMENT, need)
+            wanted[requirement] = max(wanted[requirement], at(w, N_PRIORITY, need))
+            some = True
+    w.h[VICTIMS] = 0
+    if not some:
         return
-    w.h[LOWEST_VERSION] = w.h[VERSION]
-    column(w, H_LOWEST, LEN_SHAPES)[:] = LARGE
+    column(w, H_WANTED, LEN_SHAPES)[:] = LOWEST
+    for requirement in range(wanted.shape[0]):
+        if wanted[requirement] > LOWEST:
+            for shape in range(w.h[LEN_SHAPES]):
+                if w.matches[requirement, shape]:
+                    put(w, H_WANTED, shape, max(at(w, H_WANTED, shape), wanted[requirement]))
+    count = 0
     for i in range(w.h[LEN_T_CONFIGURED]):
         machine = at(w, T_CONFIGURED, i)
-        if is_victim(w, machine):
+        highest = at(w, H_WANTED, at(w, M_SHAPE, machine))
+        if highest > LOWEST and is_victim(w, machine):
             serves, priority, _, _, _ = standing(w, machine)
-            shape = at(w, M_SHAPE, machine)
-            put(w, H_LOWEST, shape, min(at(w, H_LOWEST, shape), priority if serves else -LARGE))
-
-
-@walk
-def victim_units(w: Work, need: int, domain: int) -> int:
-    """Units that victims of one domain would hold, all of them emptied."""
-    topology, units = at(w, N_TOPOLOGY, need), 0
-    for i in range(w.h[LEN_T_CONFIGURED]):
-        machine = at(w, T_CONFIGURED, i)
-        shape = at(w, M_SHAPE, machine)
-        if domain_at(w, topology, shape) == domain and admits(w, need, shape) and may_preempt(w, need, machine):
-            units += fresh_units(w, need, shape)
-    return units
+            stands = priority if serves else LOWEST
+            if stands < highest:
+                put(w, T_VICTIM, count, machine)
+                put(w, T_STANDING, count, stands)
+                count += 1
+    w.h[VICTIMS] = count
+    machines, standings = column(w, T_VICTIM, VICTIMS), column(w, T_STANDING, VICTIMS)
+    order = np.argsort(standings)
+    machines[:] = machines[order]
+    standings[:] = standings[order]
 
 
 @walk

@@ -7,6 +7,19 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+
+class _Places:
+    """Numbers the places of the header, one group of names after the other."""
+
+    def __init__(self, first: int) -> None:
+        self.end = first
+
+    def take(self, count: int) -> range:
+        """The next so many places."""
+        begin, self.end = self.end, self.end + count
+        return range(begin, self.end)
+
+
 # Scalars.
 NOW = 0
 ENTRIES = 1
@@ -18,8 +31,14 @@ SEATS = 6
 FIRST_SPARE = 7
 SPARES = 8
 VERSION = 9
-LOWEST_VERSION = 10
-SCALARS = 11
+ARENA = 10
+SEEN = 11
+FIRST_CLASS = 12
+LOOSE = 13
+VICTIMS = 14
+SCALARS = 15
+
+_places = _Places(SCALARS)
 
 # The heap begins with the scalars above, then these lengths, then where each table begins.
 (
@@ -27,6 +46,7 @@ SCALARS = 11
     LEN_NEEDS,
     LEN_CLUSTERS,
     LEN_KINDS,
+    LEN_STARTS,
     LEN_COHORTS,
     LEN_ENTRIES,
     LEN_SEATS,
@@ -44,6 +64,8 @@ SCALARS = 11
     LEN_T_COHORT_LIST_OFFSET,
     LEN_T_POOL,
     LEN_T_CONFIGURED,
+    LEN_T_ARENA,
+    LEN_T_WANTED,
     LEN_T_LEVEL_LEAST,
     LEN_T_SAVED_GAP,
     LEN_T_SCORE_WEIGHTS,
@@ -69,10 +91,14 @@ SCALARS = 11
     T_COHORT_LIST_OFFSET,
     T_POOL,
     T_CONFIGURED,
+    T_ARENA,
+    T_WANTED,
+    T_VICTIM,
+    T_STANDING,
     T_LEVEL_LEAST,
     T_SAVED_GAP,
     T_SCORE_WEIGHTS,
-) = range(SCALARS, SCALARS + 49)
+) = _places.take(56)
 
 # Flags for arguments: numpy's, because for a literal argument numba would compile every function once more.
 YES = cast("bool", np.bool_(True))
@@ -111,7 +137,10 @@ PREEMPT = cast("int", np.int64(2))
     M_STOOD,
     M_STOOD_PINNED,
     M_GONE,
-) = range(SCALARS + 49, SCALARS + 75)
+    M_FULL,
+    M_COHORT,
+    M_DRAWN,
+) = _places.take(29)
 
 # Where each column of `needs` begins.
 (
@@ -143,40 +172,52 @@ PREEMPT = cast("int", np.int64(2))
     N_OWN_HEAD,
     N_OWN_TAIL,
     N_KIND,
-) = range(SCALARS + 75, SCALARS + 103)
+    N_WALK,
+    N_NEAR,
+) = _places.take(30)
 
 # Where each column of `clusters` begins.
-(C_DAEMONS, C_REPORTED, C_PARTIAL, C_DISTURBED, C_FIRST, C_ALL_HEAD, C_ALL_TAIL, C_LIVE_HEAD, C_LIVE_TAIL) = range(
-    SCALARS + 103, SCALARS + 112
+(C_DAEMONS, C_REPORTED, C_PARTIAL, C_DISTURBED, C_FIRST, C_ALL_HEAD, C_ALL_TAIL, C_LIVE_HEAD, C_LIVE_TAIL, C_EPOCH) = (
+    _places.take(10)
 )
 
 # Where each column of `kinds`: what is worked out once for all needs that ask for the same.
-(KIND_POOL, KIND_VICTIM, KIND_VERSION) = range(SCALARS + 112, SCALARS + 115)
+(
+    KIND_POOL,
+    KIND_TOTALS,
+    KIND_LIST,
+    KIND_LISTED,
+    KIND_EXTRA,
+    KIND_EXTRA_PRIORITY,
+    KIND_EXTRA_VERSION,
+    KIND_LEVELS,
+) = _places.take(8)
+
+# Where each column of `starts` begins: how far walks for one kind of need came on a cluster's list, and in which epoch.
+(W_PAST, W_EPOCH) = _places.take(2)
 
 # Where each column of `cohorts` begins.
-(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_END, K_TRIED, K_BUYER) = range(
-    SCALARS + 115, SCALARS + 124
-)
+(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_TRIED, K_BUYER) = _places.take(10)
 
 # Where each column of `entries` begins.
-(E_MACHINE, E_UNITS, E_VECTOR) = range(SCALARS + 124, SCALARS + 127)
+(E_MACHINE, E_UNITS, E_VECTOR) = _places.take(3)
 
 # Where each column of `seats` begins.
-(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_REFUSED) = range(SCALARS + 127, SCALARS + 132)
+(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_TURN) = _places.take(9)
 
 # Where each column of `sums` begins.
-(D_BOUND, D_OWN, D_NEWEST, D_TOUCHED) = range(SCALARS + 132, SCALARS + 136)
+(D_BOUND, D_OWN, D_NEWEST, D_TOUCHED, D_EXTRA, D_EXTRA_TOUCHED, D_POOL) = _places.take(7)
 
 # Where each column of `shapes` begins.
-(H_COUNT, H_HELD, H_LOWEST) = range(SCALARS + 136, SCALARS + 139)
+(H_COUNT, H_HELD, H_WANTED) = _places.take(3)
 
 # Where each column of `spreads` begins.
-(P_TOPOLOGY, P_SKEW, P_HARD) = range(SCALARS + 139, SCALARS + 142)
+(P_TOPOLOGY, P_SKEW, P_HARD) = _places.take(3)
 
 # Where each column of `actions` begins.
-(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = range(SCALARS + 142, SCALARS + 148)
+(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = _places.take(6)
 
-HEADER = SCALARS + 148
+HEADER = _places.end
 
 
 class Work(NamedTuple):
