@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from oracle import laws
 from oracle.bridge import decide
 from oracle.build import acted, fleet, machine, need, settled, verdict
 from oracle.generate import RACK, ZONE
@@ -114,3 +115,25 @@ def test_6_a_machine_that_a_gang_leaves_in_phase_2_is_no_lower_needs_prey() -> N
     assert "left" not in acted(decision, Kind.PREEMPT)
     loop = settled(world)
     assert loop.machines["left"].cluster == "h"
+
+
+def test_35_what_is_given_back_may_complete_a_higher_gang_at_the_cost_of_a_lower_need() -> None:
+    """The giver keeps `cheap` and gives `dear` back, which no victim was: the gang, now whole, outranks `low`."""
+    gang = need("c", 2, 8, priority=5, same=RACK)
+    low = need("c", 1, 8, priority=1)
+    giver = need("giver", 1, 8, priority=5)
+    machines = [
+        machine("m", 8, "c", rack="r", number=1, own=low),
+        machine("dear", 8, "giver", rack="r", number=2, own=giver, price=9),
+        machine("cheap", 8, "giver", number=3, price=1),
+    ]
+    world = fleet(machines, [gang, low, giver], [Cluster("giver", excess_since=0)])
+    first = decide(world)
+    assert [(a.kind, a.machine) for a in first.actions] == [(Kind.RECLAIM, "dear")]
+    assert verdict(first, low).satisfied
+    assert laws.opens_no_gap(world, first) == []
+    loop = settled(world)
+    last = loop.decide()
+    assert verdict(last, gang).takes.keys() == {"m", "dear"}
+    assert not verdict(last, low).satisfied
+    assert verdict(last, giver).takes.keys() == {"cheap"}

@@ -74,6 +74,7 @@ from bigfleet.engine.work import (
     N_OWN,
     N_OWN_HEAD,
     N_OWN_TAIL,
+    N_RANK,
     N_SPREAD,
     N_TOPOLOGY,
     NEXT_BINDING,
@@ -255,10 +256,11 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
     buyer = at(w, K_BUYER, cohort)
     if buyer == NONE:
         return True
-    if not again or buyer <= need or at(w, N_CLUSTER, buyer) == at(w, N_CLUSTER, need):
+    rank = at(w, N_RANK, need)
+    if not again or at(w, N_RANK, buyer) <= rank or at(w, N_CLUSTER, buyer) == at(w, N_CLUSTER, need):
         return False
     user = at(w, M_SERVES, at(w, T_POOL, at(w, K_HEAD, cohort)))
-    return user == NONE or user > need
+    return user == NONE or at(w, N_RANK, user) > rank
 
 
 @walk

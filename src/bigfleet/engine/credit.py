@@ -8,28 +8,40 @@ from typing import cast
 import numpy as np
 
 from bigfleet.engine.compiled import step, walk
-from bigfleet.engine.heap import at, cell, domain_at, put, put_cell, row
+from bigfleet.engine.heap import (
+    at,
+    cell,
+    domain_at,
+    put,
+    put_cell,
+)
 from bigfleet.engine.work import (
+    ARENA,
     C_ALL_HEAD,
     C_ALL_TAIL,
     C_DAEMONS,
     C_EPOCH,
     C_LIVE_HEAD,
     C_LIVE_TAIL,
+    C_LOOKED,
     E_MACHINE,
     E_UNITS,
     E_VECTOR,
     ENTRIES,
+    LEN_ARENA,
     LEN_ENTRIES,
-    LEN_T_VECTOR,
+    LEN_VECTORS,
+    LISTING,
     M_ALL_NEXT,
     M_BOUND,
     M_FULL,
     M_LIVE_NEXT,
     M_OWN_NEXT,
     M_SHAPE,
+    N_ASKED,
     N_CLUSTER,
     N_COUNT,
+    N_DESK,
     N_DIVISIBLE,
     N_FIRST,
     N_INTERRUPTION,
@@ -42,9 +54,15 @@ from bigfleet.engine.work import (
     N_UNIT,
     N_WALK,
     OVERFLOW,
+    R_EPOCH,
+    R_FROM,
+    R_LAST,
+    R_TO,
     S_MACHINE,
+    S_ROOM,
     SEEN,
     T_ALLOCATABLE,
+    T_ARENA,
     T_CLUSTER_LEAST,
     T_DAEMON_BASE,
     T_DAEMON_EXTRA,
@@ -56,7 +74,10 @@ from bigfleet.engine.work import (
     T_VECTOR,
     VECTORS,
     W_EPOCH,
-    W_PAST,
+    W_FROM,
+    W_LAST,
+    W_TIMES,
+    W_TO,
     WIDTH,
     Work,
 )
@@ -64,6 +85,15 @@ from bigfleet.engine.work import (
 # A numpy number, not a Python one: for a literal argument numba would compile every function once more.
 NONE = cast("int", np.int64(-1))
 LARGE = cast("int", np.int64(1 << 62))
+FEW = cast("int", np.int64(1 << 16))
+"""So many units of anything can be multiplied without overflow."""
+
+
+@walk
+def look(w: Work, need: int, what: int) -> None:
+    """Note that the outcome of the need's cluster rests on which machines there are at all, or on how many."""
+    cluster = at(w, N_CLUSTER, need)
+    put(w, C_LOOKED, cluster, at(w, C_LOOKED, cluster) | what)
 
 
 @walk
@@ -71,32 +101,31 @@ def clear(w: Work, machine: int, cluster: int) -> None:
     """Make all of the machine free, less the daemons that the cluster runs on such a node."""
     shape = at(w, M_SHAPE, machine)
     daemons = at(w, C_DAEMONS, cluster)
-    free = row(w, T_FREE, machine)
-    for d in range(free.shape[0]):
-        free[d] = cell(w, T_ALLOCATABLE, shape, d) - cell(w, T_DAEMON_BASE, daemons, d)
-    for e in range(at(w, T_DAEMON_START, daemons), at(w, T_DAEMON_START, daemons + 1)):
-        if w.matches[at(w, T_DAEMON_REQUIREMENT, e), shape]:
-            for d in range(free.shape[0]):
-                free[d] -= cell(w, T_DAEMON_EXTRA, e, d)
-    for d in range(free.shape[0]):
-        free[d] = max(free[d], 0)
+    start, end = at(w, T_DAEMON_START, daemons), at(w, T_DAEMON_START, daemons + 1)
+    for d in range(w.h[WIDTH]):
+        room = cell(w, T_ALLOCATABLE, shape, d) - cell(w, T_DAEMON_BASE, daemons, d)
+        for e in range(start, end):
+            if w.matches[at(w, T_DAEMON_REQUIREMENT, e), shape]:
+                room -= cell(w, T_DAEMON_EXTRA, e, d)
+        put_cell(w, T_FREE, machine, d, max(room, 0))
     put(w, M_FULL, machine, 0)
 
 
 @walk
 def fresh_units(w: Work, need: int, shape: int) -> int:
     """Units of the need that an untouched machine of this shape holds for the need's cluster."""
-    unit = row(w, T_UNIT, at(w, N_UNIT, need))
+    unit = at(w, N_UNIT, need)
     daemons = at(w, C_DAEMONS, at(w, N_CLUSTER, need))
     start, end = at(w, T_DAEMON_START, daemons), at(w, T_DAEMON_START, daemons + 1)
     k = LARGE
-    for d in range(unit.shape[0]):
-        if unit[d] > 0:
+    for d in range(w.h[WIDTH]):
+        size = cell(w, T_UNIT, unit, d)
+        if size > 0:
             room = cell(w, T_ALLOCATABLE, shape, d) - cell(w, T_DAEMON_BASE, daemons, d)
             for e in range(start, end):
                 if w.matches[at(w, T_DAEMON_REQUIREMENT, e), shape]:
                     room -= cell(w, T_DAEMON_EXTRA, e, d)
-            k = min(k, max(room, 0) // unit[d])
+            k = min(k, max(room, 0) // size)
     if at(w, N_LIMIT, need) > 0:
         k = min(k, at(w, N_LIMIT, need))
     return k
@@ -146,13 +175,15 @@ def divisible_fits(w: Work, need: int, shape: int) -> bool:
 
 @step
 def fitting_units(w: Work, need: int, machine: int) -> int:
-    """Units of the need that the machine still holds, within the machine limit."""
+    """Units of the need that the machine still holds, as far as it asks for them, within the machine limit."""
     unit = at(w, N_UNIT, need)
-    k = LARGE
+    k = at(w, N_ASKED, need)
     for d in range(w.h[WIDTH]):
         size = cell(w, T_UNIT, unit, d)
         if size > 0:
-            k = min(k, cell(w, T_FREE, machine, d) // size)
+            free = cell(w, T_FREE, machine, d)
+            if k >= FEW or free < k * size:
+                k = min(k, free // size)
     k = max(k, 0)
     if k > 0 and at(w, N_LIMIT, need) > 0:
         k = min(k, below_limit(w, need, machine))
@@ -195,11 +226,13 @@ def take(w: Work, need: int, machine: int, units: int) -> None:
 
     Only the need being served takes, so its entries are the last and stand together.
     """
-    unit = row(w, T_UNIT, at(w, N_UNIT, need))
-    for d in range(unit.shape[0]):
-        put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - (units * unit[d]))
+    unit, cluster, full = at(w, N_UNIT, need), at(w, N_CLUSTER, need), False
+    for d in range(w.h[WIDTH]):
+        free = cell(w, T_FREE, machine, d) - units * cell(w, T_UNIT, unit, d)
+        put_cell(w, T_FREE, machine, d, free)
+        full = full or free < cell(w, T_CLUSTER_LEAST, cluster, d)
     put(w, N_MISSING, need, at(w, N_MISSING, need) - units)
-    put(w, M_FULL, machine, is_full(w, machine, at(w, N_CLUSTER, need)))
+    put(w, M_FULL, machine, full)
     e = w.h[ENTRIES]
     if e >= w.h[LEN_ENTRIES]:
         w.h[OVERFLOW] = 1
@@ -216,25 +249,29 @@ def take(w: Work, need: int, machine: int, units: int) -> None:
 @walk
 def take_divisible(w: Work, need: int, machine: int) -> bool:
     """All that a divisible need can use of the machine, and one pod slot; False if that is nothing."""
-    free, gap = row(w, T_FREE, machine), row(w, T_NEED_AGGREGATE, need)
-    if free[0] < 1 or units_on(w, need, machine) > 0:
+    if cell(w, T_FREE, machine, 0) < 1 or units_on(w, need, machine) > 0:
         return False
     v, e = w.h[VECTORS], w.h[ENTRIES]
-    if v >= w.h[LEN_T_VECTOR] or e >= w.h[LEN_ENTRIES]:
+    if v >= w.h[LEN_VECTORS] or e >= w.h[LEN_ENTRIES]:
         w.h[OVERFLOW] = 1
         return False
-    taken = row(w, T_VECTOR, v)
     some = False
-    for d in range(1, free.shape[0]):
-        taken[d] = min(gap[d], free[d])
-        some = some or taken[d] > 0
+    put_cell(w, T_VECTOR, v, 0, 1)
+    for d in range(1, w.h[WIDTH]):
+        taken = min(cell(w, T_NEED_AGGREGATE, need, d), cell(w, T_FREE, machine, d))
+        put_cell(w, T_VECTOR, v, d, taken)
+        some = some or taken > 0
     if not some:
         return False
-    taken[0] = 1
-    for d in range(free.shape[0]):
-        free[d] -= taken[d]
+    missing = 0
+    for d in range(w.h[WIDTH]):
+        taken = cell(w, T_VECTOR, v, d)
+        put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - taken)
         if d > 0:
-            gap[d] -= taken[d]
+            gap = cell(w, T_NEED_AGGREGATE, need, d) - taken
+            put_cell(w, T_NEED_AGGREGATE, need, d, gap)
+            if gap > 0:
+                missing = 1
     put(w, M_FULL, machine, is_full(w, machine, at(w, N_CLUSTER, need)))
     if at(w, N_COUNT, need) == 0:
         put(w, N_FIRST, need, e)
@@ -244,32 +281,29 @@ def take_divisible(w: Work, need: int, machine: int) -> bool:
     put(w, N_COUNT, need, at(w, N_COUNT, need) + 1)
     w.h[ENTRIES] = e + 1
     w.h[VECTORS] = v + 1
-    put(w, N_MISSING, need, 0)
-    for d in range(1, gap.shape[0]):
-        if gap[d] > 0:
-            put(w, N_MISSING, need, 1)
+    put(w, N_MISSING, need, missing)
     return True
 
 
 @walk
 def untake(w: Work, need: int) -> None:
     """The need takes nothing any more."""
-    unit = row(w, T_UNIT, at(w, N_UNIT, need))
+    unit = at(w, N_UNIT, need)
     first = at(w, N_FIRST, need)
     for e in range(first, first + at(w, N_COUNT, need)):
         machine = at(w, E_MACHINE, e)
         put(w, M_FULL, machine, 0)
         v = at(w, E_VECTOR, e)
         if v >= 0:
-            for d in range(unit.shape[0]):
+            for d in range(w.h[WIDTH]):
                 put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) + cell(w, T_VECTOR, v, d))
                 if d > 0:
                     put_cell(w, T_NEED_AGGREGATE, need, d, cell(w, T_NEED_AGGREGATE, need, d) + cell(w, T_VECTOR, v, d))
             put(w, N_MISSING, need, 1)
         else:
             units = at(w, E_UNITS, e)
-            for d in range(unit.shape[0]):
-                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) + (units * unit[d]))
+            for d in range(w.h[WIDTH]):
+                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) + units * cell(w, T_UNIT, unit, d))
             put(w, N_MISSING, need, at(w, N_MISSING, need) + units)
     put(w, N_COUNT, need, 0)
 
@@ -287,29 +321,8 @@ def relink(w: Work, cluster: int) -> None:
 
 
 @step
-def past(w: Work, need: int) -> int:
-    """The machine up to which none on its cluster's list holds a unit of such a need; NONE before the first.
-
-    Room only shrinks until a list is linked anew, so what was too full for one need is so for the next of its kind.
-    """
-    walk_of = at(w, N_WALK, need)
-    if walk_of == NONE or at(w, W_EPOCH, walk_of) != at(w, C_EPOCH, at(w, N_CLUSTER, need)):
-        return NONE
-    return at(w, W_PAST, walk_of)
-
-
-@step
-def note_past(w: Work, need: int, machine: int) -> None:
-    """Note that no machine up to this one holds a unit of such a need."""
-    walk_of = at(w, N_WALK, need)
-    if walk_of != NONE:
-        put(w, W_PAST, walk_of, machine)
-        put(w, W_EPOCH, walk_of, at(w, C_EPOCH, at(w, N_CLUSTER, need)))
-
-
-@step
 def after(w: Work, cluster: int, before: int) -> int:
-    """The machine that follows on a cluster's list of those with room, leaving off those that have none; NONE at its end.
+    """The machine that follows on a cluster's list of those with room, leaving off those without; NONE at its end.
 
     The last stays on the list, so that what is bound next can be reached from every machine that ever was on it.
     """
@@ -326,29 +339,112 @@ def after(w: Work, cluster: int, before: int) -> int:
 
 
 @walk
+def listed(w: Work, need: int) -> tuple[int, int, int, bool]:
+    """Where in the arena the machines that may have room stand: (from, to, last looked at, whether its kind's own).
+
+    Room only shrinks until a list is linked anew, so what is too full for one need is so for the next of its kind. What
+    was bound later follows the last one looked at. After phase 1 nothing is listed: lists are linked anew all the time.
+    """
+    if not w.h[LISTING]:
+        return 0, 0, NONE, False
+    walk_of, epoch = at(w, N_WALK, need), at(w, C_EPOCH, at(w, N_CLUSTER, need))
+    if walk_of != NONE and at(w, W_EPOCH, walk_of) == epoch:
+        if at(w, W_TIMES, walk_of) == 1:
+            put(w, W_TIMES, walk_of, 2)
+            _list_with_room(w, need, at(w, N_DESK, need), walk_of)
+        return at(w, W_FROM, walk_of), at(w, W_TO, walk_of), at(w, W_LAST, walk_of), True
+    if walk_of != NONE:
+        put(w, W_EPOCH, walk_of, epoch)
+        put(w, W_TIMES, walk_of, 1)
+    desk = at(w, N_DESK, need)
+    if at(w, R_EPOCH, desk) != epoch:
+        put(w, R_EPOCH, desk, epoch)
+        _list_admitted(w, need, desk)
+    return at(w, R_FROM, desk), at(w, R_TO, desk), at(w, R_LAST, desk), False
+
+
+@walk
+def _list(w: Work, to: int, machine: int) -> int:
+    if to >= w.h[LEN_ARENA]:
+        w.h[OVERFLOW] = 1
+        return to
+    put(w, T_ARENA, to, machine)
+    return to + 1
+
+
+@walk
+def _list_admitted(w: Work, need: int, desk: int) -> None:
+    """List the machines of the need's cluster that its requirements admit."""
+    cluster, to, last = at(w, N_CLUSTER, need), w.h[ARENA], NONE
+    put(w, R_FROM, desk, to)
+    machine = after(w, cluster, last)
+    while machine != NONE:
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
+            to = _list(w, to, machine)
+        last = machine
+        machine = after(w, cluster, last)
+    w.h[ARENA] = to
+    put(w, R_TO, desk, to)
+    put(w, R_LAST, desk, last)
+
+
+@walk
+def _list_with_room(w: Work, need: int, desk: int, walk_of: int) -> None:
+    """List those of them that have room for a unit."""
+    cluster, to, last = at(w, N_CLUSTER, need), w.h[ARENA], at(w, R_LAST, desk)
+    put(w, W_FROM, walk_of, to)
+    for i in range(at(w, R_FROM, desk), at(w, R_TO, desk)):
+        if fitting_units(w, need, at(w, T_ARENA, i)) > 0:
+            to = _list(w, to, at(w, T_ARENA, i))
+    machine = after(w, cluster, last)
+    while machine != NONE:
+        if admits(w, need, at(w, M_SHAPE, machine)) and fitting_units(w, need, machine) > 0:
+            to = _list(w, to, machine)
+        last = machine
+        machine = after(w, cluster, last)
+    w.h[ARENA] = to
+    put(w, W_TO, walk_of, to)
+    put(w, W_LAST, walk_of, last)
+
+
+@walk
+def strike(w: Work, need: int, i: int) -> None:
+    """Leave a machine that has no room any more off its kind's own list."""
+    walk_of = at(w, N_WALK, need)
+    put(w, T_ARENA, i, NONE)
+    if i == at(w, W_FROM, walk_of):
+        put(w, W_FROM, walk_of, i + 1)
+
+
+@walk
 def credit_plain(w: Work, need: int) -> None:
     """A plain need takes its cluster's machines in binding order."""
     cluster = at(w, N_CLUSTER, need)
-    divisible = at(w, N_DIVISIBLE, need)
-    before = past(w, need)
-    leading = before
+    start, to, before, own = listed(w, need)
+    for i in range(start, to):
+        machine = at(w, T_ARENA, i)
+        if machine != NONE:
+            gave = _take_from(w, need, machine)
+            if at(w, N_MISSING, need) <= 0:
+                return
+            if own and not gave:
+                strike(w, need, i)
     machine = after(w, cluster, before)
     while machine >= 0 and at(w, N_MISSING, need) > 0:
-        room = 0
         if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
-            if divisible:
-                take_divisible(w, need, machine)
-            else:
-                room = fitting_units(w, need, machine)
-                units = min(room, at(w, N_MISSING, need))
-                if units > 0:
-                    take(w, need, machine, units)
-                    room -= units
-        if room == 0 and leading == before:
-            leading = machine
-        before = machine
-        machine = after(w, cluster, before)
-    note_past(w, need, leading)
+            _take_from(w, need, machine)
+        machine = after(w, cluster, machine)
+
+
+@walk
+def _take_from(w: Work, need: int, machine: int) -> bool:
+    """What a plain need takes from one machine; whether that is anything."""
+    if at(w, N_DIVISIBLE, need):
+        return take_divisible(w, need, machine)
+    units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
+    if units > 0:
+        take(w, need, machine, units)
+    return units > 0
 
 
 @walk
@@ -364,7 +460,7 @@ def credit_gang(w: Work, need: int, domain: int) -> None:
             return
         machine = at(w, S_MACHINE, i)
         if domain_at(w, topology, at(w, M_SHAPE, machine)) == domain:
-            take(w, need, machine, min(fitting_units(w, need, machine), at(w, N_MISSING, need)))
+            take(w, need, machine, min(at(w, S_ROOM, i), at(w, N_MISSING, need)))
 
 
 @walk

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from bigfleet.engine import passes
 from bigfleet.engine.credit import LARGE
-from bigfleet.engine.giveback import RECLAIM_GRACE, give_back, with_excess
+from bigfleet.engine.giveback import RECLAIM_GRACE, give_back
 from bigfleet.engine.heap import Tables
 from bigfleet.engine.inventory import COMMITTED, NOBODY, Inventory
-from bigfleet.engine.layout import first_room, lay_out
+from bigfleet.engine.layout import Layout
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp
 from bigfleet.engine.shapes import DaemonSets
@@ -22,17 +22,17 @@ from bigfleet.engine.work import (
     A_NEED,
     A_OUTRANKED,
     ACTIONS,
+    C_EXCESS,
+    LEN_MACHINES,
     M_BOUND,
     M_FLAGS,
     M_NUMBER,
     M_RANK,
     M_SERVES,
-    M_SHAPE,
     M_STATE,
-    N_CLUSTER,
-    N_OWN,
     NOW,
     OVERFLOW,
+    PREEMPT,
 )
 from bigfleet.model.machine import CapacityType, MachineState
 
@@ -61,46 +61,47 @@ class Engine:
         self.needs = NeedsTable(self.inventory)
         self._daemons = DaemonSets(self.inventory.shapes)
         self._clusters: dict[str, ClusterRecord] = {}
+        self._told: set[str] = set()
+        self._layout = Layout(self.inventory, self.needs, self._daemons)
 
     def set_cluster(self, record: ClusterRecord) -> None:
         """Take what a cluster's session shows."""
         self.inventory.clusters.intern(record.id)
         self._clusters[record.id] = record
+        self._told.add(record.id)
 
-    def decide(self, policy: Policy, now: int, next_binding: int) -> Decision:
-        """What to do now. Decides; changes nothing."""
-        room = first_room(self.inventory, self.needs)
-        for record in self._clusters.values():
-            self._daemons.intern(record.daemons)
+    def decide(self, policy: Policy, now: int, next_binding: int, *, full: bool = False) -> Decision:
+        """What to do now, from what changed since the last decision; with `full`, from scratch. Changes nothing.
+
+        The verdicts of the decision before end with it.
+        """
+        layout = self._layout
         while True:
-            w, slots = lay_out(
-                self.inventory, self.needs, self._daemons, self._clusters, policy, now, next_binding, room
-            )
-            self._run(w)
+            rows = layout.prepare(self._clusters, self._told, policy, now, next_binding, full=full)
+            self._told.clear()
+            w = layout.tables
+            passes.phase_one(w.work, rows, layout.awake)
             if not w.work.h[OVERFLOW]:
-                break
-            room = room.doubled()
-        return self._outcome(w, slots, policy)
-
-    def _run(self, w: Tables) -> None:
-        order = self.inventory.binding_order()
-        passes.link(w.work, order)
-        size = 1 << max(4, int(2 * len(w.table(N_OWN))).bit_length())
-        passes.link_own(w.work, order, np.zeros(size, np.int64), np.full(size, NOBODY, np.int64))
-        passes.phase_one(w.work)
-        if not w.work.h[OVERFLOW]:
-            passes.phase_two(w.work)
+                passes.phase_two(w.work, layout.order)
+            if not w.work.h[OVERFLOW]:
+                passes.mark_excess(w.work, layout.touched)
+                return self._outcome(w, layout.order, policy)
+            if full:
+                layout.grow()
+            full = True
 
     def _outcome(self, w: Tables, slots: npt.NDArray[Any], policy: Policy) -> Decision:
-        kept = np.flatnonzero(w.table(A_KIND)[: w.work.h[ACTIONS]] >= 0)
-        actions = [self._acquisition(w, slots, a) for a in kept.tolist()]
-        idle = (w.table(M_STATE) == MachineState.IDLE) & (w.table(M_SERVES) == NOBODY)
-        dropped = self._ids(w, np.flatnonzero(idle & ((w.table(M_FLAGS) & COMMITTED) != 0)))
+        kept = np.flatnonzero(w.column(A_KIND, int(w.work.h[ACTIONS])) >= 0)
+        actions = self._acquisitions(w, kept)
+        machines = int(w.work.h[LEN_MACHINES])
+        idle = (w.column(M_STATE, machines) == MachineState.IDLE) & (w.column(M_SERVES, machines) == NOBODY)
+        dropped = self._ids(w, np.flatnonzero(idle & ((w.column(M_FLAGS, machines) & COMMITTED) != 0)))
         excess, capped = set(), set()
-        has_excess = with_excess(w)
-        for cluster_id in sorted(self._clusters):
-            record = self._clusters[cluster_id]
-            if not record.reported or not has_excess[self.inventory.clusters.intern(cluster_id)]:
+        names = self.inventory.clusters.values
+        with_excess = [str(names[number]) for number in np.flatnonzero(w.column(C_EXCESS)[: len(names)]).tolist()]
+        for cluster_id in sorted(with_excess):
+            record = self._clusters.get(cluster_id)
+            if record is None or not record.reported:
                 continue
             excess.add(cluster_id)
             result = give_back(w, self.inventory, record, policy)
@@ -114,38 +115,50 @@ class Engine:
         verdicts = Verdicts(w, self.needs, self.inventory, slots)
         return Decision(actions, verdicts, dropped, frozenset(excess), frozenset(capped))
 
-    def _acquisition(self, w: Tables, slots: npt.NDArray[Any], a: int) -> Action:
-        kind = _KINDS[w.table(A_KIND)[a]]
-        machine, row = int(w.table(A_MACHINE)[a]), int(w.table(A_NEED)[a])
-        need = self.needs.need[slots[row]]
-        assert need is not None  # noqa: S101 - live slots only
-        profile = need.profile
-        cluster = str(self.inventory.clusters.values[w.table(N_CLUSTER)[row]])
-        stamp = Stamp(
-            need.key, profile.priority, profile.interruption, profile.reclamation, int(w.table(M_NUMBER)[machine])
+    def _acquisitions(self, w: Tables, kept: npt.NDArray[Any]) -> list[Action]:
+        """The acquisitions in the order in which they were decided."""
+        machine, slot = w.column(A_MACHINE)[kept], w.column(A_NEED)[kept]
+        columns = (
+            w.column(A_KIND)[kept],
+            machine,
+            slot,
+            w.column(M_NUMBER)[machine],
+            w.column(A_GRACE)[kept],
+            w.column(A_OUTRANKED)[kept],
         )
-        if kind is Kind.PREEMPT:
-            outranked = int(w.table(A_OUTRANKED)[a])
-            reason = f"{cluster} at {profile.priority} outranks {'nobody' if outranked == LARGE else outranked}"
-        else:
-            reason = f"{cluster} needs {profile.fingerprint}"
-        return Action(kind, self.inventory.ids[machine], cluster, reason, int(w.table(A_GRACE)[a]), stamp)
+        needs, ids = self.needs.need, self.inventory.ids
+        names, cluster_of = self.inventory.clusters.values, self.needs.cluster.view
+        actions = []
+        for kind, m, s, number, grace, outranked in zip(*(column.tolist() for column in columns), strict=True):
+            need = needs[s]
+            assert need is not None  # noqa: S101 - live slots only
+            profile, cluster = need.profile, str(names[cluster_of[s]])
+            stamp = Stamp(need.key, profile.priority, profile.interruption, profile.reclamation, number)
+            if kind == PREEMPT:
+                reason = f"{cluster} at {profile.priority} outranks {'nobody' if outranked == LARGE else outranked}"
+            else:
+                reason = f"{cluster} needs {profile.fingerprint}"
+            actions.append(Action(_KINDS[kind], ids[m], cluster, reason, grace, stamp))
+        return actions
 
     def _releases(self, w: Tables, policy: Policy) -> list[Action]:
         inventory, now = self.inventory, int(w.work.h[NOW])
-        actions = []
-        idle = (w.table(M_STATE) == MachineState.IDLE) & (w.table(M_BOUND) == NOBODY)
-        types = inventory.shapes.capacity_type.view[w.table(M_SHAPE)]
-        going = np.zeros(len(idle), bool)
+        machines = int(w.work.h[LEN_MACHINES])
+        idle = np.flatnonzero(
+            (w.column(M_STATE, machines) == MachineState.IDLE) & (w.column(M_BOUND, machines) == NOBODY)
+        )
+        types = inventory.shapes.capacity_type.view[inventory.shape.view[idle]]
+        going = np.zeros(len(idle), np.bool_)
         for capacity_type, hold in policy.idle_hold.items():
-            going |= idle & (types == capacity_type) & (now - inventory.idle_since.view > hold)
-        for m in self._sorted(w, np.flatnonzero(going)):
-            hold = policy.idle_hold[CapacityType(int(types[m]))]
+            going |= (types == capacity_type) & (now - inventory.idle_since.view[idle] > hold)
+        actions = []
+        for m in self._sorted(w, idle[going]):
+            hold = policy.idle_hold[CapacityType(int(inventory.shapes.capacity_type.view[inventory.shape.view[m]]))]
             actions.append(Action(Kind.DELETE, inventory.ids[m], "", f"idle for more than {hold} s"))
         return actions
 
     def _sorted(self, w: Tables, rows: npt.NDArray[Any]) -> list[int]:
-        ordered: list[int] = rows[np.argsort(w.table(M_RANK)[rows])].tolist()
+        ordered: list[int] = rows[np.argsort(w.column(M_RANK)[rows])].tolist()
         return ordered
 
     def _ids(self, w: Tables, rows: npt.NDArray[Any]) -> list[str]:

@@ -24,8 +24,9 @@ from bigfleet.engine.credit import (
     fitting_units,
     fresh_units,
     is_eligible,
-    note_past,
-    past,
+    listed,
+    look,
+    strike,
     untake,
 )
 from bigfleet.engine.heap import (
@@ -34,6 +35,7 @@ from bigfleet.engine.heap import (
     domain_rank_at,
     put,
     room_in_arena,
+    sort,
 )
 from bigfleet.engine.spread import fill_spread, has_hard_spread, own_spread_units, spread_prospect
 from bigfleet.engine.victims import may_preempt, preempt
@@ -51,6 +53,7 @@ from bigfleet.engine.work import (
     H_COUNT,
     K_LEFT,
     K_SHAPE,
+    KIND_ELIGIBLE,
     KIND_EXTRA,
     KIND_EXTRA_PRIORITY,
     KIND_EXTRA_VERSION,
@@ -58,6 +61,7 @@ from bigfleet.engine.work import (
     KIND_LISTED,
     KIND_POOL,
     KIND_TOTALS,
+    LEN_SEATS,
     LEN_SHAPES,
     M_BOUND,
     M_NUMBER,
@@ -77,7 +81,10 @@ from bigfleet.engine.work import (
     N_SATISFIABLE,
     N_TOPOLOGY,
     NO,
+    OVERFLOW,
+    PRESENCE,
     S_MACHINE,
+    S_ROOM,
     SEEN,
     SPARES,
     T_ARENA,
@@ -85,6 +92,7 @@ from bigfleet.engine.work import (
     T_DOMAIN_COUNT,
     T_STANDING,
     T_VICTIM,
+    TOTALS,
     VERSION,
     VICTIMS,
     YES,
@@ -136,11 +144,11 @@ def credit_only(w: Work, need: int) -> None:
 @walk
 def is_whole_on_own(w: Work, need: int) -> bool:
     """Serve the gang from its own machines if they cover it and all stand in one domain."""
-    if has_hard_spread(w, need):
+    machine = at(w, N_OWN_HEAD, need)
+    if machine == NONE or has_hard_spread(w, need):
         return False
     cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
     domain, units = NONE, 0
-    machine = at(w, N_OWN_HEAD, need)
     while machine >= 0:
         shape = at(w, M_SHAPE, machine)
         if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
@@ -204,32 +212,25 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
                 touched = _add(w, domain, units, asked, YES, ZERO, touched)
                 whole = whole or at(w, D_BOUND, domain) >= asked
         machine = at(w, M_OWN_NEXT, machine)
-    best, seen = NONE, 0
-    before = past(w, need)
-    leading = before
-    machine = after(w, cluster, before)
-    while machine >= 0 and best == NONE:
-        shape = at(w, M_SHAPE, machine)
-        units = 0
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
+    best, w.h[SEEN] = NONE, 0
+    start, to, before, own = listed(w, need)
+    for i in range(start, to):
+        machine = at(w, T_ARENA, i)
+        if machine != NONE:
             units = fitting_units(w, need, machine)
-            if units > 0 and at(w, M_OWN, machine) != at(w, N_OWN, need):
-                put(w, S_MACHINE, seen, machine)
-                seen += 1
-                domain, number = domain_at(w, topology, shape), at(w, M_NUMBER, machine)
-                touched = _add(w, domain, units, asked, NO, number, touched)
-                # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
-                # Only domains that are whole on the gang's own or on machines without a number have ties.
-                if at(w, D_BOUND, domain) >= asked:
-                    if number > 0 and not whole:
-                        best = domain
-                    whole = True
-        if units == 0 and leading == before:
-            leading = machine
-        before = machine
-        machine = after(w, cluster, before)
-    w.h[SEEN] = seen
-    note_past(w, need, leading)
+            if units > 0:
+                touched, whole, best = _see(w, need, machine, units, touched, whole)
+                if best != NONE:
+                    break
+            elif own:
+                strike(w, need, i)
+    machine = NONE if best != NONE else after(w, cluster, before)
+    while machine >= 0 and best == NONE:
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
+            units = fitting_units(w, need, machine)
+            if units > 0:
+                touched, whole, best = _see(w, need, machine, units, touched, whole)
+        machine = after(w, cluster, machine)
     if best != NONE:
         _forget(w, touched)
         return best
@@ -252,6 +253,28 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
         put(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i), 0)
     _forget(w, touched)
     return best
+
+
+@walk
+def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool) -> tuple[int, bool, int]:
+    """Count a machine with room, unless it is the gang's own: (domains touched, some are whole, the best if sure)."""
+    if at(w, M_OWN, machine) == at(w, N_OWN, need):
+        return touched, whole, NONE
+    seen, asked = w.h[SEEN], at(w, N_ASKED, need)
+    if seen >= w.h[LEN_SEATS]:
+        w.h[OVERFLOW] = 1
+        return touched, whole, NONE
+    put(w, S_MACHINE, seen, machine)
+    put(w, S_ROOM, seen, units)
+    w.h[SEEN] = seen + 1
+    domain = domain_at(w, at(w, N_TOPOLOGY, need), at(w, M_SHAPE, machine))
+    number = at(w, M_NUMBER, machine)
+    touched = _add(w, domain, units, asked, NO, number, touched)
+    if at(w, D_BOUND, domain) < asked:
+        return touched, whole, NONE
+    # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
+    # Only domains that are whole on the gang's own or on machines without a number have ties.
+    return touched, True, domain if number > 0 and not whole else NONE
 
 
 @walk
@@ -307,6 +330,7 @@ def _is_smaller(w: Work, need: int, one: int, other: int) -> bool:
 def total_units(w: Work, need: int, domain: int) -> int:
     """Units that all machines of a domain, untouched and in any state but Failed, would hold."""
     kind = at(w, N_KIND, need)
+    look(w, need, TOTALS)
     if at(w, KIND_TOTALS, kind) == NONE:
         _sum_totals(w, need)
     return at(w, T_ARENA, at(w, KIND_TOTALS, kind) + domain)
@@ -458,14 +482,15 @@ def _first_in_pool(w: Work, need: int, asked: int) -> int:
     if at(w, KIND_LIST, kind) == NONE:
         _list_domains(w, need)
     start = at(w, KIND_LIST, kind)
+    bounds = start + at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))
     for i in range(at(w, KIND_LISTED, kind)):
-        if at(w, T_ARENA, start + 2 * i + 1) < asked:
+        if at(w, T_ARENA, bounds + i) < asked:
             continue
-        domain = at(w, T_ARENA, start + 2 * i)
+        domain = at(w, T_ARENA, start + i)
         if at(w, D_BOUND, domain) > 0:
             continue
         units = pool_units(w, need, domain)
-        put(w, T_ARENA, start + 2 * i + 1, units)
+        put(w, T_ARENA, bounds + i, units)
         if units >= asked:
             return domain
     return NONE
@@ -476,21 +501,23 @@ def _list_domains(w: Work, need: int) -> None:
     """List the domains whose cohorts hold anything, smallest total first, then by value."""
     kind, topology = at(w, N_KIND, need), at(w, N_TOPOLOGY, need)
     count = at(w, T_DOMAIN_COUNT, topology)
-    keys = np.full(count, NEVER)
+    start = room_in_arena(w, 2 * count)
+    known = 0
     for cohort in range(w.h[FIRST_CLASS]):
         domain = domain_at(w, topology, at(w, K_SHAPE, cohort))
-        if domain != NONE and keys[domain] == NEVER and admits(w, need, at(w, K_SHAPE, cohort)):
-            keys[domain] = total_units(w, need, domain) * count + domain_rank_at(w, topology, domain)
-    listed = 0
-    start = room_in_arena(w, 2 * count)
-    for domain in np.argsort(keys):
-        if keys[domain] == NEVER:
-            break
-        put(w, T_ARENA, start + 2 * listed, domain)
-        put(w, T_ARENA, start + 2 * listed + 1, NEVER)
-        listed += 1
+        if domain != NONE and at(w, D_POOL, domain) == 0 and admits(w, need, at(w, K_SHAPE, cohort)):
+            put(w, D_POOL, domain, 1)
+            put(w, T_ARENA, start + known, domain)
+            key = total_units(w, need, domain) * count + domain_rank_at(w, topology, domain)
+            put(w, T_ARENA, start + count + known, key)
+            known += 1
+    for i in range(known):
+        put(w, D_POOL, at(w, T_ARENA, start + i), 0)
+    sort(w, w.h[T_ARENA] + start + count, w.h[T_ARENA] + start, known)
+    for i in range(known):
+        put(w, T_ARENA, start + count + i, NEVER)
     put(w, KIND_LIST, kind, start)
-    put(w, KIND_LISTED, kind, listed)
+    put(w, KIND_LISTED, kind, known)
 
 
 @walk
@@ -548,13 +575,17 @@ def _comes_first(w: Work, topology: int, one: int, other: int) -> bool:
 @walk
 def _first_eligible(w: Work, need: int) -> int:
     """The first domain by value in which a machine could serve the need at all; NONE if there is none."""
-    topology, best = at(w, N_TOPOLOGY, need), NONE
+    topology, best, kind = at(w, N_TOPOLOGY, need), NONE, at(w, N_KIND, need)
+    look(w, need, PRESENCE)
+    if at(w, KIND_ELIGIBLE, kind) != NONE:
+        return at(w, KIND_ELIGIBLE, kind) - 1
     for shape in range(w.h[LEN_SHAPES]):
         domain = domain_at(w, topology, shape)
         if domain == NONE or domain == best or at(w, H_COUNT, shape) == 0:
             continue
         if (best == NONE or _comes_first(w, topology, domain, best)) and is_eligible(w, need, shape):
             best = domain
+    put(w, KIND_ELIGIBLE, kind, best + 1)
     return best
 
 

@@ -16,7 +16,7 @@ from bigfleet.engine.work import (
     H_HELD,
     K_LEFT,
     K_SHAPE,
-    LEN_CLUSTERS,
+    LEN_MACHINES,
     LOOSE,
     M_ACTION,
     M_ALL_NEXT,
@@ -35,7 +35,6 @@ from bigfleet.engine.work import (
     N_LATER,
     NOW,
     SPARES,
-    Array,
 )
 from bigfleet.model.machine import MachineState
 
@@ -47,13 +46,6 @@ class GiveBack(NamedTuple):
 
     machines: list[int]
     capped: bool
-
-
-def with_excess(w: Tables) -> Array:
-    """For each cluster, whether a Configured machine of it serves no need."""
-    excess = np.zeros(int(w.work.h[LEN_CLUSTERS]), np.bool_)
-    passes.mark_excess(w.work, excess)
-    return excess
 
 
 def give_back(w: Tables, inventory: Inventory, cluster: ClusterRecord, policy: Policy) -> GiveBack:
@@ -71,25 +63,25 @@ def give_back(w: Tables, inventory: Inventory, cluster: ClusterRecord, policy: P
         head = candidates[:rail]
         if candidates and _leaves_all_covered(w, number, head):
             return GiveBack(head, len(candidates) > len(head))
-    fallback = _emission(w, inventory, cluster, [m for m in configured if w.table(M_SERVES)[m] == NOBODY])
+    fallback = _emission(w, inventory, cluster, [m for m in configured if w.column(M_SERVES)[m] == NOBODY])
     return GiveBack(fallback[:rail], len(fallback) > rail)
 
 
 def _machines(w: Tables, cluster: int) -> list[int]:
     machines = []
-    machine = int(w.table(C_ALL_HEAD)[cluster])
+    machine = int(w.column(C_ALL_HEAD)[cluster])
     while machine != NOBODY:
-        if w.table(M_BOUND)[machine] == cluster:
+        if w.column(M_BOUND)[machine] == cluster:
             machines.append(machine)
-        machine = int(w.table(M_ALL_NEXT)[machine])
+        machine = int(w.column(M_ALL_NEXT)[machine])
     return machines
 
 
 def _is_configured(w: Tables, machine: int) -> bool:
     return bool(
-        w.table(M_STATE)[machine] == MachineState.CONFIGURED
-        and not w.table(M_FLAGS)[machine] & COMMITTED
-        and w.table(M_ACTION)[machine] == NOBODY
+        w.column(M_STATE)[machine] == MachineState.CONFIGURED
+        and not w.column(M_FLAGS)[machine] & COMMITTED
+        and w.column(M_ACTION)[machine] == NOBODY
     )
 
 
@@ -100,19 +92,19 @@ def _untaken_in_keep_order(w: Tables, cluster: int, machines: list[int]) -> list
     order = sorted(
         machines,
         key=lambda m: (
-            w.table(M_FLAGS)[m] & EMPTY,
-            w.table(M_PRICE)[m],
-            -int(w.table(M_STAMP_RECLAMATION)[m]),
-            w.table(M_RANK)[m],
+            w.column(M_FLAGS)[m] & EMPTY,
+            w.column(M_PRICE)[m],
+            -int(w.column(M_STAMP_RECLAMATION)[m]),
+            w.column(M_RANK)[m],
         ),
     )
     passes.credit_in(w.work, cluster, np.array(order, np.int64))
     taken = set()
-    need = int(w.table(C_FIRST)[cluster])
+    need = int(w.column(C_FIRST)[cluster])
     while need != NOBODY:
-        first = int(w.table(N_FIRST)[need])
-        taken.update(w.table(E_MACHINE)[first : first + int(w.table(N_COUNT)[need])].tolist())
-        need = int(w.table(N_LATER)[need])
+        first = int(w.column(N_FIRST)[need])
+        taken.update(w.column(E_MACHINE)[first : first + int(w.column(N_COUNT)[need])].tolist())
+        need = int(w.column(N_LATER)[need])
     passes.restore_all(w.work, cluster)
     return [m for m in machines if m not in taken and _is_configured(w, m)]
 
@@ -122,7 +114,7 @@ def _emission(w: Tables, inventory: Inventory, cluster: ClusterRecord, machines:
     now = int(w.work.h[NOW])
     going = []
     for m in machines:
-        flags = int(w.table(M_FLAGS)[m])
+        flags = int(w.column(M_FLAGS)[m])
         if flags & (PROTECTED | UNREQUESTED) or inventory.hold_until.view[m] > now:
             continue
         if flags & EMPTY or not cluster.partial:
@@ -130,10 +122,10 @@ def _emission(w: Tables, inventory: Inventory, cluster: ClusterRecord, machines:
     return sorted(
         going,
         key=lambda m: (
-            not w.table(M_FLAGS)[m] & EMPTY,
-            w.table(M_PRICE)[m],
-            w.table(M_STAMP_RECLAMATION)[m],
-            w.table(M_RANK)[m],
+            not w.column(M_FLAGS)[m] & EMPTY,
+            w.column(M_PRICE)[m],
+            w.column(M_STAMP_RECLAMATION)[m],
+            w.column(M_RANK)[m],
         ),
     )
 
@@ -143,27 +135,25 @@ def _leaves_all_covered(w: Tables, cluster: int, head: list[int]) -> bool:
     spares = int(w.work.h[SPARES])
     first = int(w.work.h[FIRST_SPARE]) + spares
     for at, m in enumerate(head, first):
-        w.table(M_BOUND)[m] = NOBODY
-        if w.table(M_NOT_BEFORE)[m] <= w.work.h[NOW] and not w.table(H_HELD)[w.table(M_SHAPE)[m]]:
-            w.table(K_SHAPE)[at] = w.table(M_SHAPE)[m]
-            w.table(K_LEFT)[at] = 1
+        w.column(M_BOUND)[m] = NOBODY
+        if w.column(M_NOT_BEFORE)[m] <= w.work.h[NOW] and not w.column(H_HELD)[w.column(M_SHAPE)[m]]:
+            w.column(K_SHAPE)[at] = w.column(M_SHAPE)[m]
+            w.column(K_LEFT)[at] = 1
     loose = int(w.work.h[LOOSE])
     w.work.h[SPARES], w.work.h[LOOSE] = spares + len(head), 1
     covered = passes.credit_anew(w.work, cluster)
-    w.table(M_BOUND)[head] = cluster
+    w.column(M_BOUND)[head] = cluster
     passes.restore_all(w.work, cluster)
-    w.table(K_LEFT)[first : first + len(head)] = 0
+    w.column(K_LEFT)[first : first + len(head)] = 0
     w.work.h[SPARES], w.work.h[LOOSE] = spares, loose
     return bool(covered)
 
 
 def _rail(w: Tables, cluster: int, configured: int, record: ClusterRecord, policy: Policy) -> int:
     """At most so many a window, and so many draining at once; at least one of each."""
-    draining = int(
-        (
-            (w.table(M_STATE) == MachineState.DRAINING) & (w.table(M_CLUSTER) == cluster) & (w.table(M_BOUND) == NOBODY)
-        ).sum()
-    )
+    n = int(w.work.h[LEN_MACHINES])
+    state, home, bound = w.column(M_STATE, n), w.column(M_CLUSTER, n), w.column(M_BOUND, n)
+    draining = int(((state == MachineState.DRAINING) & (home == cluster) & (bound == NOBODY)).sum())
     window = max(1, configured * policy.reclaim_percent // 100) - record.reclaimed_in_window
     at_once = max(1, (configured + draining) * policy.draining_percent // 100) - draining
     return max(0, min(window, at_once))

@@ -1,88 +1,102 @@
 """The heap: every table of a decision in one array of whole numbers, read and written by name.
 
 A column is known by the place in the header that says where it begins; a vector of resources is WIDTH entries long.
+Where an index is unsigned, numba does not look whether it counts from the end.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from bigfleet.engine import work as places
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.work import (
     ARENA,
     HEADER,
+    LEN_ARENA,
     LEN_SHAPES,
-    LEN_T_ARENA,
     MOST_DOMAINS,
     OVERFLOW,
     SCALARS,
+    T_ARENA,
     T_DOMAIN,
     T_DOMAIN_RANK,
     T_LEVEL,
+    WIDE,
     WIDTH,
     Array,
     Work,
 )
 
-GROUPS = {
-    "machines": places.M_SHAPE,
-    "needs": places.N_CLUSTER,
-    "clusters": places.C_DAEMONS,
-    "kinds": places.KIND_POOL,
-    "starts": places.W_PAST,
-    "cohorts": places.K_SHAPE,
-    "entries": places.E_MACHINE,
-    "seats": places.S_MACHINE,
-    "sums": places.D_BOUND,
-    "shapes": places.H_COUNT,
-    "spreads": places.P_TOPOLOGY,
-    "actions": places.A_KIND,
-}
-"""Tables of several columns, each with its first column; the others follow it in the header."""
-
 
 @walk
 def at(w: Work, column: int, i: int) -> int:
     """One entry of a column."""
-    return w.h[w.h[column] + i]
+    place = np.uint64(w.h[column] + i)
+    entry: Any = w.h[place] if column >= WIDE else np.int64(w.g[place])
+    return entry
 
 
 @walk
 def put(w: Work, column: int, i: int, value: int) -> None:
     """Set one entry of a column."""
-    w.h[w.h[column] + i] = value
+    place = np.uint64(w.h[column] + i)
+    if column < WIDE:
+        w.g[place] = value
+    else:
+        w.h[place] = value
+
+
+@walk
+def _sift(w: Work, keys: int, values: int, top: int, size: int) -> None:
+    """Let the entry at the top of a heap of keys sink to where none below it is larger."""
+    key, value = w.h[keys + top], w.h[values + top]
+    while 2 * top + 1 < size:
+        below = 2 * top + 1
+        if below + 1 < size and w.h[keys + below + 1] > w.h[keys + below]:
+            below += 1
+        if w.h[keys + below] <= key:
+            break
+        w.h[keys + top], w.h[values + top] = w.h[keys + below], w.h[values + below]
+        top = below
+    w.h[keys + top], w.h[values + top] = key, value
+
+
+@walk
+def sort(w: Work, keys: int, values: int, size: int) -> None:
+    """Sort so many keys that begin at one cell, and as many values beside them."""
+    for top in range(size // 2 - 1, -1, -1):
+        _sift(w, keys, values, top, size)
+    for last in range(size - 1, 0, -1):
+        key, value = w.h[keys], w.h[values]
+        w.h[keys], w.h[values] = w.h[keys + last], w.h[values + last]
+        w.h[keys + last], w.h[values + last] = key, value
+        _sift(w, keys, values, 0, last)
 
 
 @walk
 def cell(w: Work, table: int, i: int, d: int) -> int:
     """One dimension of the i-th vector of a table."""
-    return w.h[w.h[table] + i * w.h[WIDTH] + d]
+    return w.h[np.uint64(w.h[table] + i * w.h[WIDTH] + d)]
 
 
 @walk
 def put_cell(w: Work, table: int, i: int, d: int, value: int) -> None:
     """Set one dimension of the i-th vector of a table."""
-    w.h[w.h[table] + i * w.h[WIDTH] + d] = value
+    w.h[np.uint64(w.h[table] + i * w.h[WIDTH] + d)] = value
 
 
 @walk
-def row(w: Work, table: int, i: int) -> Array:
-    """The i-th vector of a table, to read and to write."""
-    begin = w.h[table] + i * w.h[WIDTH]
-    return w.h[begin : begin + w.h[WIDTH]]
-
-
-@walk
-def column(w: Work, name: int, length: int) -> Array:
-    """A whole column, to read and to write; `length` is the place of its length."""
-    return w.h[w.h[name] : w.h[name] + w.h[length]]
+def fill(w: Work, column: int, length: int, value: int) -> None:
+    """Set the first so many entries of a column."""
+    for i in range(length):
+        put(w, column, i, value)
 
 
 @walk
 def domain_at(w: Work, topology: int, shape: int) -> int:
     """The domain of a shape in a topology, NONE if it has none."""
-    return w.h[w.h[T_DOMAIN] + topology * w.h[LEN_SHAPES] + shape]
+    return w.h[np.uint64(w.h[T_DOMAIN] + topology * w.h[LEN_SHAPES] + shape)]
 
 
 @walk
@@ -105,48 +119,61 @@ def put_level(w: Work, constraint: int, domain: int, value: int) -> None:
 
 @walk
 def room_in_arena(w: Work, size: int) -> int:
-    """So many cells, all 0, for what is worked out once and kept until the end; at its start if there is no room left."""
+    """So many cells, all 0, for what is worked out once a decision; the first ones if no room is left."""
     start = w.h[ARENA]
-    if start + size > w.h[LEN_T_ARENA]:
+    if start + size > w.h[LEN_ARENA]:
         w.h[OVERFLOW] = 1
         return 0
     w.h[ARENA] = start + size
+    for i in range(start, start + size):
+        put(w, T_ARENA, i, 0)
     return start
 
 
 class Tables:
-    """The heap seen from Python: columns and tables as arrays, which are views and no copies."""
+    """The heap seen from Python. Columns have room to spare and stay where they are until one outgrows it."""
 
-    def __init__(self, matches: Array, scalars: Array, tables: Mapping[str, Array]) -> None:
-        h = np.zeros(HEADER + sum(table.size for table in tables.values()), np.int64)
-        h[:SCALARS] = scalars
-        self.work = Work(h, matches)
-        self._shapes: dict[int, tuple[int, ...]] = {}
-        begin = HEADER
-        for name, table in tables.items():
-            h[begin : begin + table.size] = table.ravel()
-            self._write_header(name, begin, table.shape)
-            begin += table.size
-        h[WIDTH], h[MOST_DOMAINS] = tables["free"].shape[1], tables["level"].shape[1]
+    def __init__(self) -> None:
+        self._capacity = dict.fromkeys(range(SCALARS, HEADER), 0)
+        h = np.zeros(HEADER, np.int64)
+        self.work = Work(h, h.view(np.int32), np.zeros((1, 1), np.uint8))
 
-    def _write_header(self, name: str, begin: int, shape: tuple[int, ...]) -> None:
-        h = self.work.h
-        first = GROUPS.get(name)
-        if first is None:
-            place = getattr(places, f"T_{name.upper()}")
-            h[place] = begin
-            self._shapes[place] = shape
-            length = getattr(places, f"LEN_T_{name.upper()}", None)
-            if length is not None:
-                h[length] = shape[0]
+    def reserve(self, sizes: Mapping[int, int]) -> None:
+        """Give each of these columns at least so many entries. What was there stays; what is new is 0."""
+        if all(size <= self._capacity[place] for place, size in sizes.items()):
             return
-        h[getattr(places, f"LEN_{name.upper()}")] = shape[1]
-        for i in range(shape[0]):
-            h[first + i] = begin + i * shape[1]
-            self._shapes[first + i] = (shape[1],)
+        old, had = self.work, dict(self._capacity)
+        for place, size in sizes.items():
+            if size > had[place]:
+                self._capacity[place] = max(size, had[place] * 3 // 2) if had[place] else size
+        cells = {place: size if place >= WIDE else (size + 1) // 2 for place, size in self._capacity.items()}
+        h = np.zeros(HEADER + sum(cells.values()), np.int64)
+        g = h.view(np.int32)
+        h[:HEADER] = old.h[:HEADER]
+        begin = HEADER
+        for place, size in cells.items():
+            source, target, scale = (old.h, h, 1) if place >= WIDE else (old.g, g, 2)
+            before = int(old.h[place])
+            target[begin * scale : begin * scale + had[place]] = source[before : before + had[place]]
+            h[place] = begin * scale
+            begin += size
+        self.work = Work(h, g, old.matches)
 
-    def table(self, place: int) -> Array:
-        """A column or a table by its place in the header."""
-        begin, shape = self.work.h[place], self._shapes[place]
-        view: Array = self.work.h[begin : begin + int(np.prod(shape))].reshape(shape)
-        return view
+    def use_matches(self, matches: Array) -> None:
+        """Take who matches what from this grid."""
+        self.work = self.work._replace(matches=matches)
+
+    def column(self, place: int, size: int | None = None) -> Array:
+        """The beginning of a column, or all of it, as a view."""
+        heap: Array = self.work.h if place >= WIDE else self.work.g
+        begin = int(self.work.h[place])
+        return heap[begin : begin + (self._capacity[place] if size is None else size)]
+
+    def vectors(self, table: int, count: int) -> Array:
+        """The first vectors of a table, as a view."""
+        width = int(self.work.h[WIDTH])
+        return self.column(table, count * width).reshape(count, width)
+
+    def capacity(self, place: int) -> int:
+        """How many entries a column has room for."""
+        return self._capacity[place]

@@ -1,19 +1,22 @@
-"""The machines of a shard as columns of integers, changed record by record and read without copying.
+"""The machines of a shard as columns of integers, changed in batches and read without copying.
 
 Ids are strings at the edge only; inside, a machine is the number of its row, and ids compare by their rank.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bigfleet.engine.arrays import Column
-from bigfleet.engine.records import MachineRecord, Stamp
+from bigfleet.engine.arrays import MAX_ID, Array, Column, Ids, Names, places
+from bigfleet.engine.records import MachineRecord, Stakes, Stamp
 from bigfleet.engine.shapes import Dimensions, Shapes
 from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.machine import InvariantError, MachineState, check_invariants
+from bigfleet.model.machine import INVARIANTS, InvariantError, Machine, MachineState, check_invariants
 from bigfleet.model.need import NeedKey
+from bigfleet.model.profile import INT32_MAX, INT32_MIN
+from bigfleet.model.resources import MAX_UNITS, PODS
 
 VACANT = 0
 NOBODY = -1
@@ -28,6 +31,15 @@ STAMPED = 32
 MAX_PRICE = 500_000.0
 """Dollars an hour above which a price cannot be weighed against a penalty without losing digits."""
 
+MAX_PODS = 2**20
+"""Pods on one machine; every unit takes one, so no sum of units over 5,000,000 machines reaches 2**43."""
+
+MAX_NUMBER = 2**62 - 1
+MAX_TIME = 2**62 - 1
+
+# What has happened to a row that somebody has not heard of yet.
+_CHANGED, _RESEATED, _RENAMED = 1, 2, 4
+
 
 class RecordError(ValueError):
     """A record that cannot be taken; names the machine and the field."""
@@ -37,23 +49,17 @@ class RecordError(ValueError):
         super().__init__(f"machine {machine_id!r}: {field}: {problem}")
 
 
-class Names:
-    """Strings or values as numbers, both ways."""
+class _Batch(NamedTuple):
+    """Records that have been checked, by column. What no table has numbered yet is negative."""
 
-    def __init__(self) -> None:
-        self._ids: dict[object, int] = {}
-        self.values: list[object] = []
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def intern(self, value: object) -> int:
-        """The number of a value, made on first sight."""
-        number = self._ids.get(value)
-        if number is None:
-            number = self._ids[value] = len(self.values)
-            self.values.append(value)
-        return number
+    ids: list[str]
+    rows: Array
+    shapes: Array
+    new_shapes: list[Machine]
+    clusters: Sequence[str]
+    committed: Sequence[str]
+    keys: Sequence[NeedKey]
+    columns: dict[str, Array]
 
 
 class Inventory:
@@ -63,9 +69,8 @@ class Inventory:
         self.shapes = Shapes(Dimensions())
         self.clusters = Names()
         self.keys = Names()
-        self._rows: dict[str, int] = {}
-        self._vacant: list[int] = []
-        self.ids: list[str] = []
+        self.ids = Ids()
+        self._size = 0
         self.shape = Column(np.int32)
         self.state = Column(np.uint8)
         self.cluster = Column(np.int32, NOBODY)
@@ -75,118 +80,90 @@ class Inventory:
         self.price = Column(np.int64)
         self.probability = Column(np.int32)
         self.stamp_priority = Column(np.int32)
-        self.stamp_interruption = Column(np.uint8)
-        self.stamp_reclamation = Column(np.uint8)
+        self.stamp_interruption = Column(np.uint8, PenaltyBucket.ZERO)
+        self.stamp_reclamation = Column(np.uint8, PenaltyBucket.ZERO)
         self.flags = Column(np.uint8)
         self.drain_seconds = Column(np.int32)
         self.not_before = Column(np.int64)
         self.idle_since = Column(np.int64)
         self.hold_until = Column(np.int64)
         self.stakes_priority = Column(np.int32)
-        self.stakes_interruption = Column(np.uint8)
-        self.stakes_reclamation = Column(np.uint8)
-        self.rank = Column(np.int64)
-        self.offer = Column(np.int32)
-        self._offers = Names()
-        self._ranked = True
-        self._order = np.zeros(0, np.int64)
-        self._moved: set[int] = set()
-        self._reorder = False
+        self.stakes_interruption = Column(np.uint8, PenaltyBucket.ZERO)
+        self.stakes_reclamation = Column(np.uint8, PenaltyBucket.ZERO)
+        self.offer = Column(np.int32, NOBODY)
         self._columns = [
             self.shape, self.state, self.cluster, self.bound, self.number, self.own, self.price, self.probability,
             self.stamp_priority, self.stamp_interruption, self.stamp_reclamation, self.flags, self.drain_seconds,
             self.not_before, self.idle_since, self.hold_until, self.stakes_priority, self.stakes_interruption,
-            self.stakes_reclamation, self.rank, self.offer,
+            self.stakes_reclamation, self.offer,
         ]  # fmt: skip
+        self.rank = Column(np.int32)
+        self.rankings = 0
+        """How often all ranks were given anew; in between, a machine keeps its rank for as long as it is there."""
+        self.generation = 0
+        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
+        self.key_columns = [self.own]
+        """All columns that hold numbers of `keys`, those of other tables too."""
+        self._news = Column(np.uint8)
+        self._terms = Names()
+        self._offers = Names()
+        self._by_id = np.zeros(0, np.int32)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._size
 
     def row(self, machine_id: str) -> int:
         """The row of a machine that is there."""
-        return self._rows[machine_id]
+        row = int(self.ids.find([machine_id])[0])
+        if row == NOBODY:
+            raise KeyError(machine_id)
+        return row
 
     def apply(self, records: Iterable[MachineRecord]) -> None:
-        """Add or replace machines. All are checked first: on RecordError no column has changed."""
-        batch = list(records)
-        for record in batch:
-            _check(record)
-        for record in batch:
-            self._write(record)
+        """Add or replace machines, the last word on each. All are checked first: on RecordError nothing has changed."""
+        given = list(records)
+        latest = {record.machine.id: record for record in given}
+        if len(latest) < len(given):
+            self._read(given)
+        if latest:
+            self._write(self._read(list(latest.values())))
 
     def remove(self, machine_ids: Iterable[str]) -> None:
         """Forget machines; one that is not there is no error."""
-        for machine_id in machine_ids:
-            row = self._rows.pop(machine_id, None)
-            if row is not None:
-                self._moved.add(row)
-                self.state.view[row] = VACANT
-                self.bound.view[row] = self.cluster.view[row] = NOBODY
-                self.ids[row] = ""
-                self._vacant.append(row)
+        gone = self.ids.remove(list(machine_ids))
+        self._size -= len(gone)
+        self.keys.ended(len(gone))
+        self._offers.ended(len(gone))
+        for column in self._columns:
+            column.reset(gone)
+        self._news.view[gone] = _CHANGED | _RESEATED | _RENAMED
 
-    def _write(self, record: MachineRecord) -> None:
-        machine = record.machine
-        row = self._rows.get(machine.id)
-        if row is None:
-            row = self._place(machine.id)
-        cluster = self.clusters.intern(machine.cluster) if machine.cluster else NOBODY
-        committed = self.clusters.intern(record.committed_to) if record.committed_to else NOBODY
-        flags = (
-            (EMPTY if record.empty else 0)
-            | (PROTECTED if record.protected else 0)
-            | (NOT_READY if record.not_ready else 0)
-            | (COMMITTED if record.committed_to else 0)
+    def changes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Rows with any change, and those with a new shape, bound, number or own, since this was last asked.
+
+        What is vacated or placed is in both. A rank given anew with all others (`rankings`) is no change.
+        """
+        news = self._news.view
+        changed, reseated = np.flatnonzero(news & _CHANGED), np.flatnonzero(news & _RESEATED)
+        news[changed] &= ~np.uint8(_CHANGED | _RESEATED)
+        return changed, reseated
+
+    @property
+    def wants_compacting(self) -> bool:
+        """Whether most need keys or offers are nobody's any more."""
+        return self.keys.mostly_retired(*(column.view for column in self.key_columns)) or (
+            self._offers.mostly_retired(self.offer.view)
         )
-        shape = self.shapes.intern(machine)
-        bound = _bound(machine.state, cluster, committed, record.not_ready)
-        price = round(machine.price_per_hour * 1e6)
-        # Rounded up: what can be interrupted at all never counts as what cannot.
-        probability = -(-round(machine.interruption_probability * 1e9) // 1000)
-        reclamation = PenaltyBucket.ZERO if record.stamp is None else record.stamp.reclamation
-        number = 0 if record.stamp is None else record.stamp.number
-        if self.bound.view[row] != bound or self.number.view[row] != number:
-            self._moved.add(row)
-        self.shape.view[row] = shape
-        self.state.view[row] = machine.state
-        self.cluster.view[row] = cluster
-        self.bound.view[row] = bound
-        self.price.view[row] = price
-        self.probability.view[row] = probability
-        self.offer.view[row] = self._offers.intern((shape, price, probability, reclamation))
-        self.drain_seconds.view[row] = record.drain_seconds
-        self.not_before.view[row] = record.not_before
-        self.idle_since.view[row] = record.idle_since
-        self.hold_until.view[row] = record.reclaim_hold_until
-        if record.unrequested is not None:
-            flags |= UNREQUESTED
-            self.stakes_priority.view[row] = record.unrequested.priority
-            self.stakes_interruption.view[row] = record.unrequested.interruption
-            self.stakes_reclamation.view[row] = record.unrequested.reclamation
-        self._stamp(row, record.stamp)
-        if record.stamp is not None:
-            flags |= STAMPED
-        self.flags.view[row] = flags
 
-    def _stamp(self, row: int, stamp: Stamp | None) -> None:
-        self.number.view[row] = 0 if stamp is None else stamp.number
-        self.own.view[row] = NOBODY if stamp is None else self.keys.intern(stamp.key)
-        self.stamp_priority.view[row] = 0 if stamp is None else stamp.priority
-        self.stamp_interruption.view[row] = 1 if stamp is None else stamp.interruption
-        self.stamp_reclamation.view[row] = 1 if stamp is None else stamp.reclamation
-
-    def _place(self, machine_id: str) -> int:
-        if self._vacant:
-            row = self._vacant.pop()
-            self.ids[row] = machine_id
-        else:
-            row = len(self.ids)
-            self.ids.append(machine_id)
-            for column in self._columns:
-                column.resize(row + 1)
-        self._rows[machine_id] = row
-        self._ranked = False
-        return row
+    def compact(self) -> None:
+        """Forget need keys and offers that are nobody's any more. Numbers change; rows and their order do not."""
+        self.keys.compact(*(column.view for column in self.key_columns))
+        live = np.flatnonzero(self.state.view != VACANT)
+        self._terms, self._offers = Names(), Names()
+        names = ("shape", "price", "probability", "stamp_reclamation")
+        columns = {name: getattr(self, name).view[live].astype(np.int64) for name in names}
+        self.offer.view[live] = self._offer(columns)
+        self.generation += 1
 
     def key(self, number: int) -> NeedKey:
         """The need key that a number in `own` stands for."""
@@ -196,56 +173,270 @@ class Inventory:
 
     def ranked(self) -> None:
         """Give ids that are new since the last time their place in the order of ids."""
-        if not self._ranked:
-            by_id = sorted(self._rows)
-            rows = np.fromiter((self._rows[name] for name in by_id), np.int64, len(by_id))
-            self.rank.view[rows] = np.arange(len(rows), dtype=np.int64)
-            self._ranked = True
-            self._reorder = True
+        news, name = self._news.view, self.ids.encoded
+        renamed = np.flatnonzero(news & _RENAMED)
+        if not len(renamed):
+            return
+        old = self._by_id[(news[self._by_id] & _RENAMED) == 0]
+        fresh = renamed[self.state.view[renamed] != VACANT].tolist()
+        news[renamed] &= ~np.uint8(_RENAMED)
+        if len(fresh) * 8 > len(old):
+            rows = np.concatenate((old, np.array(fresh, np.int32)))
+            words = self.ids.words(rows)
+            self._by_id = rows[sorted(range(len(rows)), key=words.__getitem__)]
+            self._rank_anew()
+            return
+        fresh.sort(key=name)
+        at = places(old, fresh, name)
+        self._by_id = np.insert(old, at, fresh)
+        self._rank_between(old, at, np.array(fresh, np.int64))
 
-    def binding_order(self) -> npt.NDArray[np.int64]:
-        """The bound machines by binding number, then id; kept from one decision to the next."""
-        self.ranked()
-        bound, number = self.bound.view, self.number.view
-        moved = np.fromiter(self._moved, np.int64, len(self._moved))
-        fresh = moved[bound[moved] >= 0]
-        # Only machines without a stamp share a number, 0; then ids decide, and everything is sorted anew.
-        if self._reorder or len(moved) * 4 > len(self._order) or (number[fresh] == 0).any():
-            rows = np.flatnonzero(bound >= 0)
-            self._order = rows[np.lexsort((self.rank.view[rows], number[rows]))]
-            self._reorder = False
-        elif len(moved):
-            stays = np.ones(len(bound), bool)
-            stays[moved] = False
-            old = self._order[stays[self._order]]
-            fresh = fresh[np.argsort(number[fresh])]
-            self._order = np.insert(old, np.searchsorted(number[old], number[fresh]), fresh)
-        self._moved.clear()
-        return self._order
+    def _rank_between(self, old: Array, at: Array, fresh: Array) -> None:
+        """Spread new ids evenly between the ranks of their neighbours; where there is no room, rank all anew."""
+        rank = self.rank.view
+        bounds = np.concatenate(([0], rank[old], [INT32_MAX])).astype(np.int64)
+        _, first, count = np.unique(at, return_index=True, return_counts=True)
+        nth = np.arange(len(at)) - np.repeat(first, count) + 1
+        step = (bounds[at + 1] - bounds[at]) // (np.repeat(count, count) + 1)
+        if (step == 0).any():
+            self._rank_anew()
+        else:
+            rank[fresh] = bounds[at] + nth * step
+
+    def _rank_anew(self) -> None:
+        step = INT32_MAX // (len(self._by_id) + 1)
+        self.rank.view[self._by_id] = np.arange(1, len(self._by_id) + 1) * step
+        self.rankings += 1
+
+    def _read(self, batch: Sequence[MachineRecord]) -> _Batch:
+        """The columns of these records, or RecordError. Changes nothing."""
+        machines = [record.machine for record in batch]
+        ids = [machine.id for machine in machines]
+        lengths = list(map(len, ids))
+        if not min(lengths) or max(lengths) * 4 > MAX_ID:
+            bad = next(name for name in ids if not 0 < len(name) * 4 <= MAX_ID)
+            raise RecordError(bad, "id", f"is empty or longer than {MAX_ID // 4} characters")
+        rows = self.ids.find(ids)
+        shapes, new_shapes = self._shapes_of(machines, rows)
+        known, clusters, committed, keys, price, probability, *numbers = _fields(batch)
+        status = np.array(known, np.int64)
+        if status.min() < 0:
+            _refuse_state(machines[int(status.argmin())])
+        columns = {"state": status >> 8, "flags": status & 255, **_offered(ids, price, probability)}
+        for (name, field, low, high), values in zip(_WHOLE, numbers, strict=True):
+            columns[name] = _column(ids, field, values, np.int64, low, high)
+        for name in ("stamp", "stakes"):
+            buckets = columns.pop(f"{name}_buckets")
+            columns[f"{name}_interruption"], columns[f"{name}_reclamation"] = buckets >> 8, buckets & 255
+        return _Batch(ids, rows, shapes, new_shapes, clusters, committed, keys, columns)
+
+    def _shapes_of(self, machines: Sequence[Machine], rows: Array) -> tuple[Array, list[Machine]]:
+        """Each machine's shape; those of no known shape count down from -1, with one machine for each of them."""
+        guesses = self.shape.view[rows] if len(self.ids) else rows
+        shapes = np.array(self.shapes.guess(machines, guesses.tolist()), np.int64)
+        seen: dict[tuple[object, ...], int] = {}
+        fresh: list[Machine] = []
+        for i in np.flatnonzero(shapes == NOBODY).tolist():
+            m = machines[i]
+            # Equal objects of one batch are often the same object, and they all live as long as the batch.
+            key = (id(m.labels), id(m.resources), id(m.allocatable), m.instance_type, m.zone, m.capacity_type)
+            shape = seen.get(key)
+            if shape is None:
+                shape = self.shapes.find(m)
+                if shape == NOBODY:
+                    _check_amounts(m)
+                    fresh.append(m)
+                    shape = -len(fresh)
+                seen[key] = shape
+            shapes[i] = shape
+        return shapes, fresh
+
+    def _write(self, batch: _Batch) -> None:
+        columns, shape = batch.columns, batch.shapes
+        if batch.new_shapes:
+            new = np.array([self.shapes.intern(machine) for machine in batch.new_shapes], np.int64)
+            unknown = shape < 0
+            shape[unknown] = new[-1 - shape[unknown]]
+        cluster, committed = self._clusters(batch.clusters), self._clusters(batch.committed)
+        bound = _bound(columns["state"], columns["flags"], cluster, committed)
+        columns |= {"shape": shape, "cluster": cluster, "bound": bound, "own": self._owns(batch)}
+        columns["offer"] = self._offer(columns)
+        rows, news = self._place(batch)
+        named = {"own": self.keys, "offer": self._offers}
+        for name, values in columns.items():
+            column = getattr(self, name).view
+            differs = column[rows] != values
+            news[differs] |= _NEWS.get(name, _CHANGED)
+            column[rows] = values
+            if name in named:
+                named[name].ended(int(np.count_nonzero(differs)))
+        self._news.view[rows] |= news
+
+    def _clusters(self, ids: Sequence[str]) -> Array:
+        numbers = {name: self.clusters.intern(name) if name else NOBODY for name in dict.fromkeys(ids)}
+        return np.array([numbers[name] for name in ids], np.int64)
+
+    def _owns(self, batch: _Batch) -> Array:
+        known = self.keys.values
+        guesses = self.own.view[batch.rows].tolist() if len(self.ids) else [NOBODY] * len(batch.ids)
+        own = np.array(
+            [
+                guess if guess >= 0 and known[guess] == key else NOBODY
+                for key, guess in zip(batch.keys, guesses, strict=True)
+            ],
+            np.int64,
+        )
+        seen = {id(_NO_STAMP.key): NOBODY}
+        for i in np.flatnonzero(own == NOBODY).tolist():
+            key = batch.keys[i]
+            number = seen.get(id(key))
+            if number is None:
+                number = seen[id(key)] = self.keys.intern(key)
+            own[i] = number
+        return own
+
+    def _offer(self, columns: dict[str, Array]) -> Array:
+        """Machines that differ in nothing by which they are acquired share an offer."""
+        terms = self._terms.intern_all(((columns["price"] << 20) + columns["probability"]).tolist())
+        offers = (columns["shape"] << 40) + (columns["stamp_reclamation"] << 32) + terms
+        return self._offers.intern_all(offers.tolist())
+
+    def _place(self, batch: _Batch) -> tuple[Array, Array]:
+        """The rows of these machines, vacant or new ones for those that have none, and what is new of each row."""
+        rows, fresh = batch.rows, np.flatnonzero(batch.rows == NOBODY)
+        news = np.zeros(len(rows), np.uint8)
+        if len(fresh):
+            vacant = np.flatnonzero(self.state.view == VACANT)[: len(fresh)]
+            size = len(self.ids) + len(fresh) - len(vacant)
+            rows[fresh] = np.concatenate((vacant, np.arange(len(self.ids), size)))
+            for column in (*self._columns, self.rank, self._news):
+                column.resize(size)
+            self.ids.place([batch.ids[i] for i in fresh.tolist()], rows[fresh])
+            self._size += len(fresh)
+            news[fresh] = _CHANGED | _RESEATED | _RENAMED
+        return rows, news
 
 
-def _bound(state: MachineState, cluster: int, committed: int, not_ready: bool) -> int:
-    """The cluster that the machine counts for: its commitment's, else its provider's while it runs there."""
-    if state is MachineState.FAILED:
-        return NOBODY
-    if committed != NOBODY:
-        return committed
-    if state in (MachineState.CONFIGURED, MachineState.CONFIGURING) and not not_ready:
-        return cluster
-    return NOBODY
+_NEWS = {
+    "shape": _CHANGED | _RESEATED,
+    "own": _CHANGED | _RESEATED,
+    "bound": _CHANGED | _RESEATED,
+    "number": _CHANGED | _RESEATED,
+}
 
 
-def _check(record: MachineRecord) -> None:
-    machine = record.machine
+def _bound(state: Array, flags: Array, cluster: Array, committed: Array) -> Array:
+    """The cluster that a machine counts for: its commitment's, else its provider's while it runs there."""
+    runs = ((state == MachineState.CONFIGURED) | (state == MachineState.CONFIGURING)) & (flags & NOT_READY == 0)
+    bound = np.where(committed != NOBODY, committed, np.where(runs, cluster, NOBODY))
+    return np.where(state == MachineState.FAILED, NOBODY, bound)
+
+
+class _Status(dict[tuple[Any, ...], int]):
+    """State and flags as one number for what is there and what is not in a record; -1 if its state forbids that."""
+
+    def __missing__(self, fact: tuple[Any, ...]) -> int:
+        state, no_host, no_error, no_cluster, no_commitment, empty, protected, not_ready, no_stamp, requested = fact
+        rule = INVARIANTS[state]
+        if not (rule.host.admits(not no_host) and rule.cluster.admits(not no_cluster)):
+            return NOBODY
+        if not rule.last_error.admits(not no_error):
+            return NOBODY
+        flags = (
+            (EMPTY if empty else 0)
+            | (PROTECTED if protected else 0)
+            | (NOT_READY if not_ready else 0)
+            | (0 if requested else UNREQUESTED)
+            | (0 if no_commitment else COMMITTED)
+            | (0 if no_stamp else STAMPED)
+        )
+        status = self[fact] = state * 256 + flags
+        return status
+
+
+_STATUS = _Status()
+_AT_ONCE = 512
+_NO_STAMP = Stamp(NeedKey("", "", ()), 0, PenaltyBucket.ZERO, PenaltyBucket.ZERO, 0)
+_NO_STAKES = Stakes(0, PenaltyBucket.ZERO, PenaltyBucket.ZERO)
+_BUCKETS = (PenaltyBucket.ZERO * 257, PenaltyBucket.PINNED * 257)
+
+_WHOLE = (
+    ("drain_seconds", "drain_seconds", 0, INT32_MAX),
+    ("not_before", "not_before", -MAX_TIME, MAX_TIME),
+    ("idle_since", "idle_since", -MAX_TIME, MAX_TIME),
+    ("hold_until", "reclaim_hold_until", -MAX_TIME, MAX_TIME),
+    ("number", "stamp.number", 0, MAX_NUMBER),
+    ("stamp_priority", "stamp.priority", INT32_MIN, INT32_MAX),
+    ("stamp_buckets", "stamp", *_BUCKETS),
+    ("stakes_priority", "unrequested.priority", INT32_MIN, INT32_MAX),
+    ("stakes_buckets", "unrequested", *_BUCKETS),
+)
+"""Whole numbers of a record: the column, the field, and what lies within its bounds."""
+
+
+def _fields(batch: Sequence[MachineRecord]) -> list[list[Any]]:
+    """What is read of records, field by field: a few records at a time, while they are near in memory."""
+    columns: list[list[Any]] = [[] for _ in range(6 + len(_WHOLE))]
+    for start in range(0, len(batch), _AT_ONCE):
+        rows = [
+            (
+                _STATUS[
+                    m.state, m.host is None, not m.last_error, not m.cluster, not r.committed_to,
+                    r.empty, r.protected, r.not_ready, r.stamp is None, r.unrequested is None,
+                ],
+                m.cluster, r.committed_to, s.key, m.price_per_hour, m.interruption_probability,
+                r.drain_seconds, r.not_before, r.idle_since, r.reclaim_hold_until,
+                s.number, s.priority, (s.interruption << 8) + s.reclamation,
+                u.priority, (u.interruption << 8) + u.reclamation,
+            )
+            for r in batch[start : start + _AT_ONCE]
+            for m, s, u in ((r.machine, r.stamp or _NO_STAMP, r.unrequested or _NO_STAKES),)
+        ]  # fmt: skip
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+            column.extend(values)
+    return columns
+
+
+def _refuse_state(machine: Machine) -> None:
     try:
         check_invariants(machine)
     except InvariantError as error:
         raise RecordError(machine.id, error.field, error.problem) from None
-    if not 0 <= machine.price_per_hour <= MAX_PRICE:
-        raise RecordError(machine.id, "price_per_hour", f"must lie between 0 and {MAX_PRICE:.0f} dollars")
-    if not 0 <= machine.interruption_probability <= 1:
-        raise RecordError(machine.id, "interruption_probability", "must lie between 0 and 1")
-    if record.drain_seconds < 0:
-        raise RecordError(machine.id, "drain_seconds", "must not be negative")
-    if record.stamp is not None and not 0 <= record.stamp.number < 2**62:
-        raise RecordError(machine.id, "stamp.number", "must lie between 0 and 2**62")
+
+
+def _check_amounts(machine: Machine) -> None:
+    field = "resources" if machine.allocatable is None else "allocatable"
+    for name, amount in machine.usable:
+        most = MAX_PODS if name == PODS else MAX_UNITS
+        if not 0 <= amount <= most:
+            raise RecordError(machine.id, f"{field}[{name!r}]", f"is {amount}, but must lie between 0 and {most}")
+
+
+def _offered(ids: Sequence[str], price: Sequence[float], probability: Sequence[float]) -> dict[str, Array]:
+    prices = _column(ids, "price_per_hour", price, np.float64, 0, MAX_PRICE)
+    chances = _column(ids, "interruption_probability", probability, np.float64, 0, 1)
+    return {
+        "price": np.rint(prices * 1e6).astype(np.int64),
+        # Rounded up: what can be interrupted at all never counts as what cannot.
+        "probability": -(-np.rint(chances * 1e9).astype(np.int64) // 1000),
+    }
+
+
+def _column(
+    ids: Sequence[str],
+    field: str,
+    values: Sequence[float],
+    dtype: type[np.int64] | type[np.float64],
+    low: float,
+    high: float,
+) -> Array:
+    """One field of all records, or RecordError for the first of them outside the bounds; NaN is outside."""
+    try:
+        column = np.array(values, dtype)
+    except OverflowError:
+        column = np.array([np.nan])
+    if len(column) and not (column.min() >= low and column.max() <= high):
+        for name, value in zip(ids, values, strict=True):
+            if not low <= value <= high:
+                raise RecordError(name, field, f"is {value}, but must lie between {low} and {high}")
+    return column

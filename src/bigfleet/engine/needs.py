@@ -4,26 +4,54 @@ A roll-up replaces one cluster's rows at the cost of what changed; a row that st
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bigfleet.engine.arrays import Column, Grid
-from bigfleet.engine.inventory import Inventory, Names
+from bigfleet.engine.arrays import Column, Grid, Names, places
+from bigfleet.engine.inventory import NOBODY, Inventory
 from bigfleet.engine.shapes import CAPACITY_TYPE, PODS_DIM
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.need import Need, NeedKey
-from bigfleet.model.profile import Operator, Profile, Requirement, WhenUnsatisfiable
-from bigfleet.model.resources import PODS, Resources, total
+from bigfleet.model.profile import INT32_MAX, Operator, Profile, Requirement, WhenUnsatisfiable
+from bigfleet.model.resources import MAX_TOTAL, MAX_UNITS, PODS, ResourceError, Resources, total
 
 NO_TOPOLOGY = -1
+
+
+MAX_ASKED = 2**44
+"""Units of one row: more than the pods of 5,000,000 machines, and far from what a sum of units could overflow at."""
+
+MAX_ARRIVAL = 2**62
+
+
+class NeedError(ValueError):
+    """A need that cannot be taken; names the cluster, the profile and the field."""
+
+    def __init__(self, cluster_id: str, fingerprint: str, field: str, problem: str) -> None:
+        self.cluster_id, self.fingerprint, self.field = cluster_id, fingerprint, field
+        super().__init__(f"cluster {cluster_id!r}: need {fingerprint!r}: {field}: {problem}")
 
 
 def unit_size(unit: Resources) -> int:
     """How large a unit is for the order of needs: max(cores, GiB / 4), in 1/4,294,967,296,000 of a core."""
     amounts = dict(unit)
     return max(amounts.get("cpu", 0) * 2**22, amounts.get("memory", 0) * 1000)
+
+
+class _Profile(NamedTuple):
+    """The columns that a row has from its profile."""
+
+    requirement: int
+    limit: int
+    fingerprint: int
+    priority: int
+    interruption: int
+    reclamation: int
+    topology: int
+    spread: int
 
 
 class NeedsTable:
@@ -56,10 +84,20 @@ class NeedsTable:
         self.spread = Column(np.int32)
         self.divisible = Column(np.uint8)
         self.kind = Column(np.int32)
-        self._columns = [
-            self.cluster, self.requirement, self.unit, self.asked, self.own, self.limit, self.fingerprint,
-            self.priority, self.interruption, self.reclamation, self.topology, self.spread, self.divisible, self.kind,
-        ]  # fmt: skip
+        self._columns = (
+            self.cluster, self.unit, self.asked, self.own, self.divisible, self.kind, self.requirement, self.limit,
+            self.fingerprint, self.priority, self.interruption, self.reclamation, self.topology, self.spread,
+        )  # fmt: skip
+        self._profiles: dict[str, _Profile] = {}
+        self._named = (
+            (self._units, self.unit),
+            (self._fingerprints, self.fingerprint),
+            (self._kinds, self.kind),
+            (inventory.keys, self.own),
+        )
+        inventory.key_columns.append(self.own)
+        self.generation = 0
+        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.spread_start = Column(np.int64)
         self.spread_start.append(0)
         self.spread_topology = Column(np.int32)
@@ -67,33 +105,85 @@ class NeedsTable:
         self.spread_hard = Column(np.uint8)
         self._spread_set(())
         self._order = np.zeros(0, dtype=np.int64)
-        self._sorted = True
+        self._moved: set[int] = set()
+        self._changed: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.need) - len(self._vacant)
 
     def replace(self, cluster_id: str, needs: Sequence[Need], arrivals: Mapping[NeedKey, int] | None = None) -> None:
-        """Make these the cluster's demand. Equal rows are summed; `arrivals` are those known from before a restart."""
+        """Make these the cluster's demand. Equal rows are summed; `arrivals` are those known from before a restart.
+
+        All are checked first: on NeedError nothing has changed.
+        """
+        known = self._inventory.clusters.find(cluster_id)
+        slots = self._slots.get(known, {})
+        rows, gone = self._differences(cluster_id, slots, needs)
+        if not rows and not gone:
+            return
+        arrivals = arrivals or {}
+        for key, need in rows.items():
+            _check(cluster_id, key, need, arrivals.get(key, 0))
+        now = self._arrivals
+        came = {key: arrivals.get(key, now) for key in rows if key not in slots}
         cluster = self._inventory.clusters.intern(cluster_id)
-        rows: dict[NeedKey, Need] = {}
-        for need in needs:
-            key = need.key
-            twin = rows.get(key)
-            rows[key] = need if twin is None else _summed(twin, need)
-        slots = self._slots.setdefault(cluster, {})
-        gone = [key for key in slots if key not in rows]
+        slots = self._slots.setdefault(cluster, slots)
         for key in gone:
             self._free(slots.pop(key))
-        now = self._arrivals
         for key, need in rows.items():
-            slot = slots.get(key)
-            if slot is None:
-                arrival = now if arrivals is None else arrivals.get(key, now)
-                slots[key] = self._add(cluster, cluster_id, key, need, arrival)
-                self._arrivals = max(self._arrivals, arrival + 1)
-            elif self.need[slot] != need:
+            if key in came:
+                slots[key] = self._add(cluster, cluster_id, key, need, came[key])
+                self._arrivals = max(self._arrivals, came[key] + 1)
+            else:
+                slot = slots[key]
                 self.need[slot] = need
                 self.asked.view[slot] = need.units
+        self._changed.add(cluster)
+
+    def _differences(
+        self, cluster_id: str, slots: Mapping[NeedKey, int], needs: Sequence[Need]
+    ) -> tuple[dict[NeedKey, Need], list[NeedKey]]:
+        """Rows that are new or ask for something else now, and keys that are gone."""
+        given = set(map(id, needs))
+        # A need that is given twice is a sum, so none of them may be passed over.
+        held = {id(self.need[slot]): key for key, slot in slots.items()} if len(given) == len(needs) else {}
+        rows: dict[NeedKey, Need] = {}
+        for need in needs:
+            if id(need) in held:
+                continue
+            key = need.key
+            twin = rows.get(key)
+            if twin is None and key in slots and id(self.need[slots[key]]) in given:
+                twin = self.need[slots[key]] if held else None
+            rows[key] = need if twin is None else _summed(cluster_id, twin, need)
+        stale = (key for mark, key in held.items() if mark not in given) if held else slots
+        gone = [key for key in stale if key not in rows]
+        return {key: need for key, need in rows.items() if key not in slots or self.need[slots[key]] != need}, gone
+
+    def changes(self) -> set[int]:
+        """The numbers of clusters whose rows are others or ask for something else since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    @property
+    def wants_compacting(self) -> bool:
+        """Whether most units, fingerprints or kinds are those of no row any more."""
+        return any(names.mostly_retired(column.view) for names, column in self._named[:-1])
+
+    def compact(self) -> None:
+        """Forget units, fingerprints and kinds of no row. Numbers change; rows and their order do not."""
+        kept = self._units.compact(self.unit.view)
+        self.unit_vectors.keep(kept)
+        self._fingerprints.compact(self.fingerprint.view)
+        self._profiles.clear()
+        # Kinds are made of numbers that have just changed, so all of them are made anew.
+        self._kinds.compact(self.kind.view[:0])
+        slots = self.order()
+        asks = (self.requirement, self.unit, self.limit, self.topology, self.spread)
+        pinned = (self.interruption.view[slots] == PenaltyBucket.PINNED).tolist()
+        kinds = zip(*(column.view[slots].tolist() for column in asks), pinned, strict=True)
+        self.kind.view[slots] = self._kinds.intern_all(list(kinds))
+        self.generation += 1
 
     @property
     def kinds(self) -> int:
@@ -106,10 +196,17 @@ class NeedsTable:
 
     def order(self) -> npt.NDArray[np.int64]:
         """The live slots in the order of section 4."""
-        if not self._sorted:
-            live = (slot for slot, need in enumerate(self.need) if need is not None)
-            self._order = np.array(sorted(live, key=self._place.__getitem__), dtype=np.int64)
-            self._sorted = True
+        if self._moved:
+            place = self._place.__getitem__
+            moved = np.zeros(len(self.need), np.bool_)
+            moved[list(self._moved)] = True
+            old = self._order[~moved[self._order]]
+            fresh = sorted((slot for slot in self._moved if self.need[slot] is not None), key=place)
+            if len(fresh) * 4 > len(old):
+                self._order = np.array(sorted([*old.tolist(), *fresh], key=place), np.int64)
+            else:
+                self._order = np.insert(old, places(old, fresh, place), fresh)
+            self._moved.clear()
         return self._order
 
     def _add(self, cluster: int, cluster_id: str, key: NeedKey, need: Need, arrival: int) -> int:
@@ -122,37 +219,44 @@ class NeedsTable:
             self._place.append(b"")
             for column in self._columns:
                 column.resize(slot + 1)
-        profile = need.profile
-        self._place[slot] = _place(cluster_id, key, need, arrival)
-        self.cluster.view[slot] = cluster
-        self.requirement.view[slot] = self._shapes.requirement_list(_conditions(profile))
-        self.unit.view[slot] = self._unit(need.unit)
-        self.asked.view[slot] = need.units
-        self.own.view[slot] = self._inventory.keys.intern(key)
-        self.limit.view[slot] = profile.max_per_machine
-        self.fingerprint.view[slot] = self._fingerprints.intern(profile.fingerprint)
-        self.priority.view[slot] = profile.priority
-        self.interruption.view[slot] = profile.interruption
-        self.reclamation.view[slot] = profile.reclamation
-        same = tuple(sorted({r.key for r in profile.same}))
-        self.topology.view[slot] = self._shapes.topologies.intern(same) if same else NO_TOPOLOGY
-        spread = tuple(
-            (self._shapes.topologies.intern((s.topology_key,)), s.max_skew, s.when_unsatisfiable)
-            for s in profile.spread
-        )
-        self.spread.view[slot] = self._spread_set(spread)
-        self.divisible.view[slot] = not need.unit
+        profile = self._profiles.get(key.fingerprint)
+        if profile is None:
+            profile = self._profiles[key.fingerprint] = self._profile(need.profile)
+        unit = self._unit(key.unit)
         # What decides which machines could serve the row, apart from its cluster's daemons.
-        asks = (self.requirement, self.unit, self.limit, self.topology, self.spread)
-        pinned = profile.interruption is PenaltyBucket.PINNED
-        self.kind.view[slot] = self._kinds.intern((*(int(column.view[slot]) for column in asks), pinned))
-        self._sorted = False
+        pinned = profile.interruption == PenaltyBucket.PINNED
+        kind = self._kinds.intern((profile.requirement, unit, profile.limit, profile.topology, profile.spread, pinned))
+        self._place[slot] = _place(cluster_id, key, profile, arrival)
+        own = self._inventory.keys.intern(key)
+        row = (cluster, unit, need.units, own, not key.unit, kind, *profile)
+        for column, value in zip(self._columns, row, strict=True):
+            column.put(slot, value)
+        self._moved.add(slot)
         return slot
+
+    def _profile(self, profile: Profile) -> _Profile:
+        """What all rows of a profile have in common."""
+        topologies = self._shapes.topologies
+        same = tuple(sorted({r.key for r in profile.same}))
+        spread = tuple((topologies.intern((s.topology_key,)), s.max_skew, s.when_unsatisfiable) for s in profile.spread)
+        return _Profile(
+            self._shapes.requirement_list(_conditions(profile)),
+            profile.max_per_machine,
+            self._fingerprints.intern(profile.fingerprint),
+            profile.priority,
+            int(profile.interruption),
+            int(profile.reclamation),
+            topologies.intern(same) if same else NO_TOPOLOGY,
+            self._spread_set(spread),
+        )
 
     def _free(self, slot: int) -> None:
         self.need[slot] = None
+        for names, column in self._named:
+            column.put(slot, NOBODY)
+            names.ended(1)
         self._vacant.append(slot)
-        self._sorted = False
+        self._moved.add(slot)
 
     def _unit(self, unit: Resources) -> int:
         known = len(self._units)
@@ -191,18 +295,40 @@ def _conditions(profile: Profile) -> tuple[Requirement, ...]:
     return (*profile.requirements, *more)
 
 
-def _summed(one: Need, other: Need) -> Need:
-    aggregate = total([(one.aggregate, 1), (other.aggregate, 1)])
+def _summed(cluster_id: str, one: Need, other: Need) -> Need:
+    try:
+        aggregate = total([(one.aggregate, 1), (other.aggregate, 1)])
+    except ResourceError as error:
+        field = f"aggregate[{error.name!r}]"
+        raise NeedError(cluster_id, one.profile.fingerprint, field, error.problem) from None
     return Need(one.profile, aggregate, one.unit, one.group)
 
 
-def _place(cluster_id: str, key: NeedKey, need: Need, arrival: int) -> bytes:
+def _check(cluster_id: str, key: NeedKey, need: Need, arrival: int) -> None:
+    """What a profile does not check itself: all by which sums and places in the order could overflow or collide."""
+    for field, text in (("cluster", cluster_id), ("group", key.group)):
+        if "\0" in text:
+            raise NeedError(cluster_id, key.fingerprint, field, "must not contain NUL")
+    for field, vector, least, most in (
+        ("unit", key.unit, 1, MAX_UNITS),
+        ("aggregate", need.aggregate, 0, MAX_TOTAL),
+    ):
+        for name, amount in vector:
+            if not least <= amount <= most:
+                problem = f"is {amount}, but must lie between {least} and {most}"
+                raise NeedError(cluster_id, key.fingerprint, f"{field}[{name!r}]", problem)
+    for field, value, most in (("units", need.units, MAX_ASKED), ("arrival", arrival, MAX_ARRIVAL)):
+        if not 0 <= value <= most:
+            problem = f"is {value}, but must lie between 0 and {most}"
+            raise NeedError(cluster_id, key.fingerprint, field, problem)
+
+
+def _place(cluster_id: str, key: NeedKey, profile: _Profile, arrival: int) -> bytes:
     """A row's place in the order of section 4, as bytes that compare as the rows do."""
-    profile = need.profile
     unit = ",".join(f"{name}={amount}" for name, amount in key.unit)
     return b"".join(
         (
-            (2**31 - 1 - profile.priority).to_bytes(4, "big"),
+            (INT32_MAX - profile.priority).to_bytes(4, "big"),
             bytes((PenaltyBucket.PINNED - profile.interruption, PenaltyBucket.PINNED - profile.reclamation)),
             arrival.to_bytes(8, "big"),
             cluster_id.encode() + b"\0",

@@ -5,7 +5,6 @@ from bigfleet.engine.compiled import entry, walk
 from bigfleet.engine.credit import (
     NONE,
     admits,
-    clear,
     credit_plain,
     fitting_units,
     relink,
@@ -19,7 +18,7 @@ from bigfleet.engine.gangs import (
     serve,
     serve_gang,
 )
-from bigfleet.engine.heap import at, cell, domain_at, put, put_cell, row
+from bigfleet.engine.heap import at, cell, domain_at, put, put_cell
 from bigfleet.engine.inventory import COMMITTED
 from bigfleet.engine.spread import fill_spread, fill_spread_in, has_hard_spread
 from bigfleet.engine.victims import (
@@ -34,21 +33,21 @@ from bigfleet.engine.work import (
     A_MACHINE,
     ACTIONS,
     C_ALL_HEAD,
-    C_ALL_TAIL,
     C_DISTURBED,
+    C_EXCESS,
     C_FIRST,
     E_MACHINE,
     E_UNITS,
     E_VECTOR,
+    H_LEFT,
+    H_POOL,
     LEN_CLUSTERS,
-    LEN_NEEDS,
-    LEN_T_SAVED_GAP,
+    LEN_SHAPES,
+    LISTING,
     M_ACTION,
     M_ALL_NEXT,
     M_BOUND,
     M_FLAGS,
-    M_OWN,
-    M_OWN_NEXT,
     M_SERVES,
     M_SHAPE,
     M_STATE,
@@ -63,9 +62,7 @@ from bigfleet.engine.work import (
     N_INTERRUPTION,
     N_LATER,
     N_MISSING,
-    N_OWN,
-    N_OWN_HEAD,
-    N_OWN_TAIL,
+    N_RANK,
     N_RECLAMATION,
     N_SATISFIABLE,
     N_SAVED_COUNT,
@@ -85,6 +82,7 @@ from bigfleet.engine.work import (
     T_VECTOR,
     VERSION,
     VICTIMS,
+    WIDTH,
     YES,
     Array,
     Work,
@@ -92,64 +90,23 @@ from bigfleet.engine.work import (
 
 
 @entry
-def link(w: Work, order: Array) -> None:
-    """Put bound machines, given in binding order, on their clusters' lists, with all of them free."""
-    for i in range(order.shape[0]):
-        machine = order[i]
-        cluster = at(w, M_BOUND, machine)
-        clear(w, machine, cluster)
-        if at(w, C_ALL_TAIL, cluster) == NONE:
-            put(w, C_ALL_HEAD, cluster, machine)
-        else:
-            put(w, M_ALL_NEXT, at(w, C_ALL_TAIL, cluster), machine)
-        put(w, C_ALL_TAIL, cluster, machine)
-    for cluster in range(w.h[LEN_CLUSTERS]):
-        relink(w, cluster)
-
-
-@walk
-def _hash(key: int) -> int:
-    return key ^ (key >> 29) ^ (key >> 17)
-
-
-@entry
-def link_own(w: Work, order: Array, table_key: Array, table_need: Array) -> None:
-    """Put bound machines on the lists of the gangs they are stamped for, found by (cluster, need key)."""
-    mask = table_key.shape[0] - 1
-    for need in range(w.h[LEN_NEEDS]):
-        if at(w, N_TOPOLOGY, need) >= 0:
-            key = (at(w, N_CLUSTER, need) << 32) | at(w, N_OWN, need)
-            place = _hash(key) & mask
-            while table_need[place] != NONE:
-                place = (place + 1) & mask
-            table_key[place], table_need[place] = key, need
-    for i in range(order.shape[0]):
-        machine = order[i]
-        if at(w, M_OWN, machine) == NONE:
-            continue
-        key = (at(w, M_BOUND, machine) << 32) | at(w, M_OWN, machine)
-        place = _hash(key) & mask
-        while table_need[place] != NONE and table_key[place] != key:
-            place = (place + 1) & mask
-        need = table_need[place]
-        if need == NONE:
-            continue
-        if at(w, N_OWN_TAIL, need) == NONE:
-            put(w, N_OWN_HEAD, need, machine)
-        else:
-            put(w, M_OWN_NEXT, at(w, N_OWN_TAIL, need), machine)
-        put(w, N_OWN_TAIL, need, machine)
-
-
-@entry
-def phase_one(w: Work) -> None:
-    """Serve every need in order, and note for each machine the highest need that it serves."""
-    for need in range(w.h[LEN_NEEDS]):
-        serve(w, need)
+def phase_one(w: Work, rows: Array, awake: Array) -> None:
+    """Serve these needs in order, and note for each machine of the awake clusters the highest need that it serves."""
+    w.h[LISTING] = 1
+    for i in range(rows.shape[0]):
+        serve(w, rows[i])
         if w.h[OVERFLOW]:
             return
+    w.h[LISTING] = 0
     for cluster in range(w.h[LEN_CLUSTERS]):
-        note_standings(w, cluster)
+        if awake[cluster]:
+            note_standings(w, cluster)
+    # What is left of the pool now is what needs that are asleep the next time would have found at the least.
+    for shape in range(w.h[LEN_SHAPES]):
+        put(w, H_LEFT, shape, at(w, H_POOL, shape))
+    for a in range(w.h[ACTIONS]):
+        shape = at(w, M_SHAPE, at(w, A_MACHINE, a))
+        put(w, H_LEFT, shape, at(w, H_LEFT, shape) - 1)
 
 
 @walk
@@ -170,7 +127,7 @@ def note_standings(w: Work, cluster: int) -> None:
             if at(w, M_SERVES, machine) == NONE:
                 put(w, M_SERVES, machine, need)
                 stood = at(w, M_STOOD, machine)
-                if stood == NONE or need < stood:
+                if stood == NONE or at(w, N_RANK, need) < at(w, N_RANK, stood):
                     put(w, M_STOOD, machine, need)
             if pinned:
                 put(w, M_STOOD_PINNED, machine, 1)
@@ -193,16 +150,18 @@ def restore(w: Work, need: int) -> None:
     """Let the need take again what it took when it was saved."""
     untake(w, need)
     first, count = at(w, N_SAVED_FIRST, need), at(w, N_SAVED_COUNT, need)
-    unit = row(w, T_UNIT, at(w, N_UNIT, need))
+    unit = at(w, N_UNIT, need)
     for e in range(first, first + count):
         machine, v = at(w, E_MACHINE, e), at(w, E_VECTOR, e)
-        for d in range(unit.shape[0]):
+        for d in range(w.h[WIDTH]):
             if v >= 0:
                 put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - cell(w, T_VECTOR, v, d))
                 if d > 0:
                     put_cell(w, T_NEED_AGGREGATE, need, d, cell(w, T_NEED_AGGREGATE, need, d) - cell(w, T_VECTOR, v, d))
             else:
-                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - (at(w, E_UNITS, e) * unit[d]))
+                put_cell(
+                    w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - at(w, E_UNITS, e) * cell(w, T_UNIT, unit, d)
+                )
     put(w, N_FIRST, need, first)
     put(w, N_COUNT, need, count)
     put(w, N_MISSING, need, at(w, N_SAVED_MISSING, need))
@@ -211,10 +170,11 @@ def restore(w: Work, need: int) -> None:
 
 
 @entry
-def phase_two(w: Work) -> None:
-    """Serve every need that is still unmet once more, victims being candidates after all others."""
-    list_victims(w)
-    for need in range(w.h[LEN_NEEDS]):
+def phase_two(w: Work, order: Array) -> None:
+    """Serve every need that is still unmet once more, in order, victims being candidates after all others."""
+    list_victims(w, order)
+    for i in range(order.shape[0]):
+        need = order[i]
         if at(w, N_MISSING, need) > 0:
             serve_once_more(w, need)
             if w.h[OVERFLOW]:
@@ -234,7 +194,7 @@ def serve_once_more(w: Work, need: int) -> None:
     # Where nothing was bought or lost this cycle, serving again can only differ by victims.
     if not at(w, C_DISTURBED, cluster) and not _may_be_relieved(w, need):
         return
-    for d in range(w.h[LEN_T_SAVED_GAP]):
+    for d in range(w.h[WIDTH]):
         put(w, T_SAVED_GAP, d, cell(w, T_NEED_AGGREGATE, need, d))
     missing = at(w, N_MISSING, need)
     later = need
@@ -281,7 +241,7 @@ def _is_less_short(w: Work, need: int, missing: int) -> bool:
     if not at(w, N_DIVISIBLE, need):
         return at(w, N_MISSING, need) < missing
     less = False
-    for d in range(1, w.h[LEN_T_SAVED_GAP]):
+    for d in range(1, w.h[WIDTH]):
         if cell(w, T_NEED_AGGREGATE, need, d) > at(w, T_SAVED_GAP, d):
             return False
         less = less or cell(w, T_NEED_AGGREGATE, need, d) < at(w, T_SAVED_GAP, d)
@@ -356,11 +316,14 @@ def restore_all(w: Work, cluster: int) -> None:
 
 
 @entry
-def mark_excess(w: Work, excess: Array) -> None:
-    """Mark each cluster with a Configured machine that serves no need."""
+def mark_excess(w: Work, touched: Array) -> None:
+    """Mark each touched cluster by whether a Configured machine of it serves no need."""
     for cluster in range(w.h[LEN_CLUSTERS]):
+        if not touched[cluster] and not at(w, C_DISTURBED, cluster):
+            continue
+        excess = 0
         machine = at(w, C_ALL_HEAD, cluster)
-        while machine >= 0 and not excess[cluster]:
+        while machine >= 0 and not excess:
             if (
                 at(w, M_SERVES, machine) == NONE
                 and at(w, M_BOUND, machine) == cluster
@@ -368,8 +331,9 @@ def mark_excess(w: Work, excess: Array) -> None:
                 and at(w, M_ACTION, machine) == NONE
                 and not at(w, M_FLAGS, machine) & COMMITTED
             ):
-                excess[cluster] = True
+                excess = 1
             machine = at(w, M_ALL_NEXT, machine)
+        put(w, C_EXCESS, cluster, excess)
 
 
 @entry

@@ -3,7 +3,7 @@
 Requirement lists, topologies and daemon sets are interned; each is evaluated once per shape, not once per machine.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from bigfleet.engine.arrays import Column, Grid
 from bigfleet.model.machine import CapacityType, Machine
 from bigfleet.model.need import Daemon
 from bigfleet.model.profile import Operator, Requirement
-from bigfleet.model.resources import PODS, Resources
+from bigfleet.model.resources import MAX_UNITS, PODS, Resources
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
@@ -53,6 +53,7 @@ class Shapes:
         self.dimensions = dimensions
         self._ids: dict[tuple[object, ...], int] = {}
         self._keys: list[tuple[object, ...]] = []
+        self._label_sets: dict[tuple[str, ...], _Labels] = {}
         self.allocatable = Grid(np.int64)
         self.capacity_type = Column(np.int8)
         self._labels: dict[str, Column] = {}
@@ -66,9 +67,31 @@ class Shapes:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def guess(self, machines: Sequence[Machine], guesses: Sequence[int]) -> list[int]:
+        """Each machine's guess where it is right, else MISSING: most machines keep their shape."""
+        if not self._keys:
+            return [MISSING] * len(machines)
+        # `usable` is written out: a property called for every machine would cost as much as all the rest.
+        known = self._keys
+        return [
+            shape
+            if (m.instance_type, m.capacity_type, m.zone, m.resources if (u := m.allocatable) is None else u, m.labels)
+            == known[shape]
+            else MISSING
+            for m, shape in zip(machines, guesses, strict=True)
+        ]
+
+    def find(self, machine: Machine) -> int:
+        """The machine's shape, MISSING if none like it was seen yet."""
+        labels = self._label_sets.get(_in_order(machine.labels))
+        if labels is None:
+            return MISSING
+        key = (machine.instance_type, machine.capacity_type, machine.zone, machine.usable, labels)
+        return self._ids.get(key, MISSING)
+
     def intern(self, machine: Machine) -> int:
         """The machine's shape, made on first sight."""
-        labels = tuple(sorted(machine.labels.items())) if machine.labels else ()
+        labels = self._label_sets.setdefault(_in_order(machine.labels), _Labels(machine.labels))
         key = (machine.instance_type, machine.capacity_type, machine.zone, machine.usable, labels)
         shape = self._ids.get(key)
         if shape is None:
@@ -154,6 +177,19 @@ class Shapes:
                 return ~there
             case Operator.SAME:
                 return there & listed if requirement.values else there
+
+
+class _Labels(dict[str, str]):
+    """One set of labels, the same object for all that have equal ones; so it is found by identity."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def _in_order(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Labels as one flat tuple, keys before values, the same for equal labels in any order."""
+    names = sorted(labels)
+    return (*names, *[labels[name] for name in names])
 
 
 class Topologies:
@@ -249,7 +285,8 @@ class DaemonSets:
             else:
                 target = self.base.view[number]
             for column, amount in entries:
-                target[column] += amount
+                # No machine has more, so what is beyond it changes nothing.
+                target[column] = min(MAX_UNITS, int(target[column]) + amount)
             if PODS not in vector:
                 target[PODS_DIM] += 1
         self.extra_start.append(len(self.extra_requirement))

@@ -21,10 +21,17 @@ from bigfleet.engine.acquire import (
     put_back,
 )
 from bigfleet.engine.compiled import entry, walk
-from bigfleet.engine.credit import NONE, admits, fitting_units, fresh_units, is_eligible, take
+from bigfleet.engine.credit import (
+    NONE,
+    admits,
+    fitting_units,
+    fresh_units,
+    is_eligible,
+    look,
+    take,
+)
 from bigfleet.engine.heap import (
     at,
-    column,
     domain_at,
     level_at,
     put,
@@ -41,7 +48,6 @@ from bigfleet.engine.work import (
     KIND_LEVELS,
     LEN_SEATS,
     LEN_SHAPES,
-    LEN_T_LEVEL_LEAST,
     M_ALL_NEXT,
     M_BOUND,
     M_GONE,
@@ -63,6 +69,7 @@ from bigfleet.engine.work import (
     P_HARD,
     P_SKEW,
     P_TOPOLOGY,
+    PRESENCE,
     S_BEHIND,
     S_EXTRA_COHORT,
     S_HEAD,
@@ -153,6 +160,7 @@ def _level_all(w: Work, need: int, domain: int) -> None:
     """Start every domain with an eligible machine in any state but Failed at nothing, all others at NONE."""
     spread, topology, kind = at(w, N_SPREAD, need), at(w, N_TOPOLOGY, need), at(w, N_KIND, need)
     start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    look(w, need, PRESENCE)
     known = topology < 0 and at(w, KIND_LEVELS, kind) != NONE
     place = at(w, KIND_LEVELS, kind)
     for s in range(start, end):
@@ -362,8 +370,7 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
                 seats, placed, found = more, now, True
             else:
                 put(w, K_TRIED, cohort, 1)
-                put(w, S_REFUSED, tried, cohort)
-                tried += 1
+                tried = _refuse(w, tried, cohort)
                 _place(w, need, own, bound, seats)
                 cohort = _next_cohort(w, need, domain, victims)
         for i in range(tried):
@@ -379,8 +386,7 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
                     seats, placed, found = more, now, True
                 else:
                     _place(w, need, own, bound, seats)
-                    put(w, S_REFUSED, tried, machine)
-                    tried += 1
+                    tried = _refuse(w, tried, machine)
                     machine = _next_victim(w, need, domain)
             for i in range(seats if not found else seats - 1, tried):
                 put(w, M_GONE, at(w, S_REFUSED, i), 0)
@@ -388,6 +394,16 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
             break
     w.h[SEATS] = 0
     return seats
+
+
+@walk
+def _refuse(w: Work, tried: int, candidate: int) -> int:
+    """Note a candidate that was tried in vain."""
+    if tried >= w.h[LEN_SEATS]:
+        w.h[OVERFLOW] = 1
+        return tried
+    put(w, S_REFUSED, tried, candidate)
+    return tried + 1
 
 
 @walk
@@ -495,7 +511,9 @@ def _domain_could_hold(w: Work, need: int, domain: int, machines: Array) -> bool
     if total < asked or not has_hard_spread(w, need):
         return total >= asked
     _level_all(w, need, domain)
-    column(w, T_LEVEL_LEAST, LEN_T_LEVEL_LEAST)[:] = 0
+    spread = at(w, N_SPREAD, need)
+    for s in range(at(w, T_SPREAD_START, spread + 1) - at(w, T_SPREAD_START, spread)):
+        put(w, T_LEVEL_LEAST, s, 0)
     for _ in range(asked):
         best = NONE
         for i in range(seats):

@@ -20,7 +20,7 @@ from bigfleet.engine.work import (
     E_UNITS,
     E_VECTOR,
     H_COUNT,
-    LEN_NEEDS,
+    LEN_MACHINES,
     LEN_SHAPES,
     M_RANK,
     M_STATE,
@@ -51,77 +51,81 @@ class Verdicts:
 
     def __init__(self, w: Tables, needs: NeedsTable, inventory: Inventory, slots: Array) -> None:
         self._work, self._needs, self._inventory, self._slots = w, needs, inventory, slots
-        kept = np.flatnonzero(w.table(A_KIND)[: w.work.h[ACTIONS]] >= 0)
+        kept = np.flatnonzero(w.column(A_KIND)[: w.work.h[ACTIONS]] >= 0)
         self._bought = _Bought(*(_by_need(w, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
 
     def __len__(self) -> int:
-        w = self._work
-        return int(w.work.h[LEN_NEEDS])
+        return len(self._slots)
 
     def __getitem__(self, row: int) -> Verdict:
-        w = self._work
-        need = self._needs.need[self._slots[row]]
+        w, slot = self._work, int(self._slots[row])
+        need = self._needs.need[slot]
         if need is None:
             raise IndexError(f"row {row} was withdrawn after this decision")
-        missing = int(w.table(N_MISSING)[row])
-        domain = int(w.table(N_DOMAIN)[row])
+        missing = int(w.column(N_MISSING)[slot])
+        domain = int(w.column(N_DOMAIN)[slot])
         topologies = self._inventory.shapes.topologies
         return Verdict(
-            cluster=str(self._inventory.clusters.values[w.table(N_CLUSTER)[row]]),
+            cluster=str(self._inventory.clusters.values[w.column(N_CLUSTER)[slot]]),
             key=need.key,
             satisfied=missing <= 0,
-            missing_units=0 if w.table(N_DIVISIBLE)[row] else missing,
-            residual=self._residual(row, missing, need.unit),
-            claimed_machines=int(w.table(N_COUNT)[row]),
-            bootstraps=self._bought.bootstraps.get(row, 0),
-            provisions=self._bought.provisions.get(row, 0),
-            preempts=self._bought.preempts.get(row, 0),
-            domain=() if domain == NONE else topologies.names(int(w.table(N_TOPOLOGY)[row]))[domain],
-            same_satisfiable=bool(w.table(N_SATISFIABLE)[row]),
-            unmet_reason=UnmetReason.NONE if missing <= 0 else self._reason(row),
+            missing_units=0 if w.column(N_DIVISIBLE)[slot] else missing,
+            residual=self._residual(slot, missing, need.unit),
+            claimed_machines=int(w.column(N_COUNT)[slot]),
+            bootstraps=self._bought.bootstraps.get(slot, 0),
+            provisions=self._bought.provisions.get(slot, 0),
+            preempts=self._bought.preempts.get(slot, 0),
+            domain=() if domain == NONE else topologies.names(int(w.column(N_TOPOLOGY)[slot]))[domain],
+            same_satisfiable=bool(w.column(N_SATISFIABLE)[slot]),
+            unmet_reason=UnmetReason.NONE if missing <= 0 else self._reason(slot),
         )
 
     def short(self) -> list[int]:
         """The rows that were left short."""
         w = self._work
-        rows: list[int] = np.flatnonzero(w.table(N_MISSING) > 0).tolist()
+        rows: list[int] = np.flatnonzero(w.column(N_MISSING)[self._slots] > 0).tolist()
         return rows
 
     def takes(self, row: int) -> dict[str, dict[str, int]]:
         """What a need takes from each machine, by resource, pod slots included."""
-        w, names = self._work, self._inventory.shapes.dimensions.names
-        first, count = int(w.table(N_FIRST)[row]), int(w.table(N_COUNT)[row])
+        w, names, slot = self._work, self._inventory.shapes.dimensions.names, int(self._slots[row])
+        first, count = int(w.column(N_FIRST)[slot]), int(w.column(N_COUNT)[slot])
+        unit = self._vector(T_UNIT, int(w.column(N_UNIT)[slot]))
         taken = {}
         for e in range(first, first + count):
-            v, unit = int(w.table(E_VECTOR)[e]), w.table(T_UNIT)[w.table(N_UNIT)[row]]
-            vector = w.table(T_VECTOR)[v] if v >= 0 else unit * w.table(E_UNITS)[e]
+            v = int(w.column(E_VECTOR)[e])
+            vector = self._vector(T_VECTOR, v) if v >= 0 else unit * w.column(E_UNITS)[e]
             amounts = {names[d]: int(vector[d]) for d in range(len(names)) if vector[d]}
-            taken[self._inventory.ids[w.table(E_MACHINE)[e]]] = dict(sorted(amounts.items()))
+            taken[self._inventory.ids[w.column(E_MACHINE)[e]]] = dict(sorted(amounts.items()))
         return dict(sorted(taken.items()))
 
-    def _residual(self, row: int, missing: int, unit: Resources) -> Resources:
-        w = self._work
-        if not w.table(N_DIVISIBLE)[row]:
+    def _vector(self, table: int, number: int) -> Array:
+        return self._work.vectors(table, number + 1)[number]
+
+    def _residual(self, slot: int, missing: int, unit: Resources) -> Resources:
+        if not self._work.column(N_DIVISIBLE)[slot]:
             return tuple((name, missing * amount) for name, amount in unit) if missing > 0 else ()
         names = self._inventory.shapes.dimensions.names
-        gap = w.table(T_NEED_AGGREGATE)[row]
+        gap = self._vector(T_NEED_AGGREGATE, slot)
         return tuple(sorted((names[d], int(gap[d])) for d in range(1, len(gap)) if gap[d] > 0))
 
     def _by_id(self) -> Array:
         """All machines in any state but Failed, by id."""
         w = self._work
-        state, rank = w.table(M_STATE), w.table(M_RANK)
+        machines = int(w.work.h[LEN_MACHINES])
+        state, rank = w.column(M_STATE, machines), w.column(M_RANK, machines)
         alive = np.flatnonzero((state != VACANT) & (state != MachineState.FAILED))
         return alive[np.argsort(rank[alive])]
 
-    def _reason(self, row: int) -> UnmetReason:
+    def _reason(self, slot: int) -> UnmetReason:
         w = self._work
-        fleet = int(fleet_units(w.work, row))
-        if fleet < 0 or (not w.table(N_DIVISIBLE)[row] and fleet < w.table(N_ASKED)[row]):
+        divisible = w.column(N_DIVISIBLE)[slot]
+        fleet = int(fleet_units(w.work, slot))
+        if fleet < 0 or (not divisible and fleet < w.column(N_ASKED)[slot]):
             return UnmetReason.NO_MATCHING_SUPPLY
-        if not w.table(N_DIVISIBLE)[row] and not could_hold(w.work, row, self._by_id()):
+        if not divisible and not could_hold(w.work, slot, self._by_id()):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
-        return UnmetReason.PREEMPTION_EXHAUSTED if row in self._bought.preempts else UnmetReason.PRIORITY_STARVED
+        return UnmetReason.PREEMPTION_EXHAUSTED if slot in self._bought.preempts else UnmetReason.PRIORITY_STARVED
 
 
 class _Bought(NamedTuple):
@@ -133,7 +137,7 @@ class _Bought(NamedTuple):
 
 
 def _by_need(w: Tables, actions: Array, kind: int) -> dict[int, int]:
-    rows, counts = np.unique(w.table(A_NEED)[actions[w.table(A_KIND)[actions] == kind]], return_counts=True)
+    rows, counts = np.unique(w.column(A_NEED)[actions[w.column(A_KIND)[actions] == kind]], return_counts=True)
     return dict(zip(rows.tolist(), counts.tolist(), strict=True))
 
 

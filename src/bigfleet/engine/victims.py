@@ -17,17 +17,23 @@ from bigfleet.engine.credit import (
     take,
     take_divisible,
 )
-from bigfleet.engine.heap import at, column, domain_at, put
+from bigfleet.engine.heap import (
+    at,
+    domain_at,
+    fill,
+    put,
+    sort,
+)
 from bigfleet.engine.inventory import COMMITTED, EMPTY, PROTECTED, STAMPED, UNREQUESTED
 from bigfleet.engine.work import (
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
     H_WANTED,
-    LEN_NEEDS,
+    LEN_MACHINES,
     LEN_SHAPES,
-    LEN_T_CONFIGURED,
-    LEN_T_WANTED,
+    LEN_VICTIMS,
+    LEN_WANTED,
     M_ACTION,
     M_BOUND,
     M_CLUSTER,
@@ -57,13 +63,14 @@ from bigfleet.engine.work import (
     N_REQUIREMENT,
     N_TOPOLOGY,
     NOW,
+    OVERFLOW,
     PREEMPT,
-    T_CONFIGURED,
     T_SCORE_WEIGHTS,
     T_STANDING,
     T_VICTIM,
     T_WANTED,
     VICTIMS,
+    Array,
     Work,
 )
 
@@ -201,44 +208,46 @@ def may_have_victims(w: Work, need: int) -> bool:
 
 
 @walk
-def list_victims(w: Work) -> None:
+def list_victims(w: Work, order: Array) -> None:
     """List the machines that some unmet need might preempt, lowest standing first.
 
     In phase 2 standings only rise and no machine becomes a victim, so the list is made once and its order is a bound.
     """
-    wanted = column(w, T_WANTED, LEN_T_WANTED)
-    wanted[:] = LOWEST
+    fill(w, T_WANTED, w.h[LEN_WANTED], LOWEST)
     some = False
-    for need in range(w.h[LEN_NEEDS]):
+    for i in range(order.shape[0]):
+        need = order[i]
         if at(w, N_MISSING, need) > 0 and at(w, N_ACTS, need):
             requirement = at(w, N_REQUIREMENT, need)
-            wanted[requirement] = max(wanted[requirement], at(w, N_PRIORITY, need))
+            put(w, T_WANTED, requirement, max(at(w, T_WANTED, requirement), at(w, N_PRIORITY, need)))
             some = True
     w.h[VICTIMS] = 0
     if not some:
         return
-    column(w, H_WANTED, LEN_SHAPES)[:] = LOWEST
-    for requirement in range(wanted.shape[0]):
-        if wanted[requirement] > LOWEST:
+    fill(w, H_WANTED, w.h[LEN_SHAPES], LOWEST)
+    for requirement in range(w.h[LEN_WANTED]):
+        wanted = at(w, T_WANTED, requirement)
+        if wanted > LOWEST:
             for shape in range(w.h[LEN_SHAPES]):
                 if w.matches[requirement, shape]:
-                    put(w, H_WANTED, shape, max(at(w, H_WANTED, shape), wanted[requirement]))
+                    put(w, H_WANTED, shape, max(at(w, H_WANTED, shape), wanted))
     count = 0
-    for i in range(w.h[LEN_T_CONFIGURED]):
-        machine = at(w, T_CONFIGURED, i)
+    for machine in range(w.h[LEN_MACHINES]):
+        if at(w, M_STATE, machine) != CONFIGURED or at(w, M_BOUND, machine) == NONE:
+            continue
         highest = at(w, H_WANTED, at(w, M_SHAPE, machine))
         if highest > LOWEST and is_victim(w, machine):
             serves, priority, _, _, _ = standing(w, machine)
             stands = priority if serves else LOWEST
             if stands < highest:
+                if count >= w.h[LEN_VICTIMS]:
+                    w.h[OVERFLOW] = 1
+                    return
                 put(w, T_VICTIM, count, machine)
                 put(w, T_STANDING, count, stands)
                 count += 1
     w.h[VICTIMS] = count
-    machines, standings = column(w, T_VICTIM, VICTIMS), column(w, T_STANDING, VICTIMS)
-    order = np.argsort(standings)
-    machines[:] = machines[order]
-    standings[:] = standings[order]
+    sort(w, w.h[T_STANDING], w.h[T_VICTIM], count)
 
 
 @walk

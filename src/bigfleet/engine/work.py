@@ -1,4 +1,4 @@
-"""The map of the heap that one decision works in: scalars, lengths, and where each table and column begins."""
+"""The map of the heap that decisions work in: scalars, lengths, and where each column begins."""
 
 from typing import Any, NamedTuple, cast
 
@@ -11,8 +11,8 @@ Array = npt.NDArray[Any]
 class _Places:
     """Numbers the places of the header, one group of names after the other."""
 
-    def __init__(self, first: int) -> None:
-        self.end = first
+    def __init__(self) -> None:
+        self.end = 0
 
     def take(self, count: int) -> range:
         """The next so many places."""
@@ -20,57 +20,174 @@ class _Places:
         return range(begin, self.end)
 
 
-# Scalars.
-NOW = 0
-ENTRIES = 1
-ACTIONS = 2
-NEXT_BINDING = 3
-OVERFLOW = 4
-VECTORS = 5
-SEATS = 6
-FIRST_SPARE = 7
-SPARES = 8
-VERSION = 9
-ARENA = 10
-SEEN = 11
-FIRST_CLASS = 12
-LOOSE = 13
-VICTIMS = 14
-SCALARS = 15
+_places = _Places()
 
-_places = _Places(SCALARS)
-
-# The heap begins with the scalars above, then these lengths, then where each table begins.
+# The heap begins with scalars.
 (
+    NOW,
+    ENTRIES,
+    ACTIONS,
+    NEXT_BINDING,
+    OVERFLOW,
+    VECTORS,
+    SEATS,
+    FIRST_SPARE,
+    SPARES,
+    VERSION,
+    ARENA,
+    SEEN,
+    FIRST_CLASS,
+    LOOSE,
+    VICTIMS,
+    LISTING,
+    WIDTH,
+    MOST_DOMAINS,
     LEN_MACHINES,
-    LEN_NEEDS,
+    LEN_SLOTS,
     LEN_CLUSTERS,
-    LEN_KINDS,
-    LEN_STARTS,
     LEN_COHORTS,
     LEN_ENTRIES,
     LEN_SEATS,
-    LEN_SUMS,
     LEN_SHAPES,
-    LEN_SPREADS,
     LEN_ACTIONS,
-    LEN_T_VECTOR,
-    LEN_T_DOMAIN_COUNT,
-    LEN_T_DAEMON_START,
-    LEN_T_DAEMON_REQUIREMENT,
-    LEN_T_SPREAD_START,
-    LEN_T_COHORT_LIST,
-    LEN_T_COHORT_LIST_START,
-    LEN_T_COHORT_LIST_OFFSET,
-    LEN_T_POOL,
-    LEN_T_CONFIGURED,
-    LEN_T_ARENA,
-    LEN_T_WANTED,
-    LEN_T_LEVEL_LEAST,
-    LEN_T_SAVED_GAP,
-    LEN_T_SCORE_WEIGHTS,
-    WIDTH,
-    MOST_DOMAINS,
+    LEN_VECTORS,
+    LEN_ARENA,
+    LEN_WANTED,
+    LEN_VICTIMS,
+) = _places.take(30)
+SCALARS = _places.end
+
+# Then it says where each column begins: first those whose entries are 32 bits wide, then those of 64.
+# Machines.
+(
+    M_SHAPE,
+    M_STATE,
+    M_CLUSTER,
+    M_BOUND,
+    M_OWN,
+    M_PROBABILITY,
+    M_FLAGS,
+    M_RANK,
+    M_DRAIN_SECONDS,
+    M_STAMP_PRIORITY,
+    M_STAMP_INTERRUPTION,
+    M_STAMP_RECLAMATION,
+    M_STAKES_PRIORITY,
+    M_STAKES_INTERRUPTION,
+    M_STAKES_RECLAMATION,
+    M_LISTED,
+    M_ALL_NEXT,
+    M_LIVE_NEXT,
+    M_OWN_NEXT,
+    M_ACTION,
+    M_SERVES,
+    M_STOOD,
+    M_STOOD_PINNED,
+    M_GONE,
+    M_FULL,
+    M_COHORT,
+    M_DRAWN,
+) = _places.take(27)
+
+# Needs, by slot.
+(
+    N_RANK,
+    N_CLUSTER,
+    N_REQUIREMENT,
+    N_UNIT,
+    N_OWN,
+    N_LIMIT,
+    N_TWIN,
+    N_PRIORITY,
+    N_INTERRUPTION,
+    N_RECLAMATION,
+    N_TOPOLOGY,
+    N_SPREAD,
+    N_DIVISIBLE,
+    N_ACTS,
+    N_LATER,
+    N_FIRST,
+    N_COUNT,
+    N_DOMAIN,
+    N_SATISFIABLE,
+    N_SAVED_FIRST,
+    N_SAVED_COUNT,
+    N_SAVED_DOMAIN,
+    N_SAVED_SATISFIABLE,
+    N_OWN_HEAD,
+    N_OWN_TAIL,
+    N_KIND,
+    N_DESK,
+    N_WALK,
+) = _places.take(28)
+
+# What needs take.
+(E_MACHINE, E_VECTOR) = _places.take(2)
+
+# Where in the arena machines of a cluster are listed, in which epoch of it, and the last machine looked at for that:
+# those that one requirement list admits, and those of them that had room for one kind of need.
+(R_EPOCH, R_FROM, R_TO, R_LAST) = _places.take(4)
+(W_EPOCH, W_TIMES, W_FROM, W_TO, W_LAST) = _places.take(5)
+
+# The need of a cluster that has a key, while its machines are linked.
+T_KEY_NEED = _places.take(1)[0]
+
+WIDE = _places.end
+"""The first column whose entries are 64 bits wide."""
+
+(M_NUMBER, M_PRICE, M_NOT_BEFORE) = _places.take(3)
+(N_ASKED, N_MISSING, N_NEAR, N_SAVED_MISSING) = _places.take(4)
+E_UNITS = _places.take(1)[0]
+
+# Clusters.
+(
+    C_DAEMONS,
+    C_REPORTED,
+    C_PARTIAL,
+    C_DISTURBED,
+    C_LOOKED,
+    C_EXCESS,
+    C_FIRST,
+    C_ALL_HEAD,
+    C_ALL_TAIL,
+    C_LIVE_HEAD,
+    C_LIVE_TAIL,
+    C_EPOCH,
+) = _places.take(12)
+
+# What is worked out once in a decision for all needs that ask for the same.
+(
+    KIND_POOL,
+    KIND_TOTALS,
+    KIND_LIST,
+    KIND_LISTED,
+    KIND_EXTRA,
+    KIND_EXTRA_PRIORITY,
+    KIND_EXTRA_VERSION,
+    KIND_LEVELS,
+    KIND_ELIGIBLE,
+) = _places.take(9)
+
+# Cohorts of the free pool.
+(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_TRIED, K_BUYER) = _places.take(10)
+
+# Machines that a spread row looks at.
+(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_TURN) = _places.take(9)
+
+# Domains of the topology that a gang looks at.
+(D_BOUND, D_OWN, D_NEWEST, D_TOUCHED, D_EXTRA, D_EXTRA_TOUCHED, D_POOL) = _places.take(7)
+
+# Shapes.
+(H_COUNT, H_HELD, H_WANTED, H_POOL, H_LEFT, H_BEFORE) = _places.take(6)
+
+# Constraints of spreads.
+(P_TOPOLOGY, P_SKEW, P_HARD) = _places.take(3)
+
+# Acquisitions.
+(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = _places.take(6)
+
+# Tables of vectors and lists.
+(
     T_ALLOCATABLE,
     T_DAEMON_BASE,
     T_DAEMON_EXTRA,
@@ -90,7 +207,6 @@ _places = _Places(SCALARS)
     T_COHORT_LIST_START,
     T_COHORT_LIST_OFFSET,
     T_POOL,
-    T_CONFIGURED,
     T_ARENA,
     T_WANTED,
     T_VICTIM,
@@ -98,7 +214,13 @@ _places = _Places(SCALARS)
     T_LEVEL_LEAST,
     T_SAVED_GAP,
     T_SCORE_WEIGHTS,
-) = _places.take(56)
+) = _places.take(26)
+
+HEADER = _places.end
+
+# What a cluster's outcome depended on beyond its own machines and needs, in C_LOOKED.
+PRESENCE = cast("int", np.int64(1))
+TOTALS = cast("int", np.int64(2))
 
 # Flags for arguments: numpy's, because for a literal argument numba would compile every function once more.
 YES = cast("bool", np.bool_(True))
@@ -109,122 +231,14 @@ BOOTSTRAP = cast("int", np.int64(0))
 PROVISION = cast("int", np.int64(1))
 PREEMPT = cast("int", np.int64(2))
 
-# Where each column of `machines` begins.
-(
-    M_SHAPE,
-    M_STATE,
-    M_CLUSTER,
-    M_BOUND,
-    M_NUMBER,
-    M_OWN,
-    M_PRICE,
-    M_PROBABILITY,
-    M_FLAGS,
-    M_RANK,
-    M_DRAIN_SECONDS,
-    M_NOT_BEFORE,
-    M_STAMP_PRIORITY,
-    M_STAMP_INTERRUPTION,
-    M_STAMP_RECLAMATION,
-    M_STAKES_PRIORITY,
-    M_STAKES_INTERRUPTION,
-    M_STAKES_RECLAMATION,
-    M_ALL_NEXT,
-    M_LIVE_NEXT,
-    M_OWN_NEXT,
-    M_ACTION,
-    M_SERVES,
-    M_STOOD,
-    M_STOOD_PINNED,
-    M_GONE,
-    M_FULL,
-    M_COHORT,
-    M_DRAWN,
-) = _places.take(29)
-
-# Where each column of `needs` begins.
-(
-    N_CLUSTER,
-    N_REQUIREMENT,
-    N_UNIT,
-    N_ASKED,
-    N_OWN,
-    N_LIMIT,
-    N_TWIN,
-    N_PRIORITY,
-    N_INTERRUPTION,
-    N_RECLAMATION,
-    N_TOPOLOGY,
-    N_SPREAD,
-    N_DIVISIBLE,
-    N_ACTS,
-    N_LATER,
-    N_FIRST,
-    N_COUNT,
-    N_MISSING,
-    N_DOMAIN,
-    N_SATISFIABLE,
-    N_SAVED_FIRST,
-    N_SAVED_COUNT,
-    N_SAVED_MISSING,
-    N_SAVED_DOMAIN,
-    N_SAVED_SATISFIABLE,
-    N_OWN_HEAD,
-    N_OWN_TAIL,
-    N_KIND,
-    N_WALK,
-    N_NEAR,
-) = _places.take(30)
-
-# Where each column of `clusters` begins.
-(C_DAEMONS, C_REPORTED, C_PARTIAL, C_DISTURBED, C_FIRST, C_ALL_HEAD, C_ALL_TAIL, C_LIVE_HEAD, C_LIVE_TAIL, C_EPOCH) = (
-    _places.take(10)
-)
-
-# Where each column of `kinds`: what is worked out once for all needs that ask for the same.
-(
-    KIND_POOL,
-    KIND_TOTALS,
-    KIND_LIST,
-    KIND_LISTED,
-    KIND_EXTRA,
-    KIND_EXTRA_PRIORITY,
-    KIND_EXTRA_VERSION,
-    KIND_LEVELS,
-) = _places.take(8)
-
-# Where each column of `starts` begins: how far walks for one kind of need came on a cluster's list, and in which epoch.
-(W_PAST, W_EPOCH) = _places.take(2)
-
-# Where each column of `cohorts` begins.
-(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_TRIED, K_BUYER) = _places.take(10)
-
-# Where each column of `entries` begins.
-(E_MACHINE, E_UNITS, E_VECTOR) = _places.take(3)
-
-# Where each column of `seats` begins.
-(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_TURN) = _places.take(9)
-
-# Where each column of `sums` begins.
-(D_BOUND, D_OWN, D_NEWEST, D_TOUCHED, D_EXTRA, D_EXTRA_TOUCHED, D_POOL) = _places.take(7)
-
-# Where each column of `shapes` begins.
-(H_COUNT, H_HELD, H_WANTED) = _places.take(3)
-
-# Where each column of `spreads` begins.
-(P_TOPOLOGY, P_SKEW, P_HARD) = _places.take(3)
-
-# Where each column of `actions` begins.
-(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = _places.take(6)
-
-HEADER = _places.end
-
 
 class Work(NamedTuple):
     """What the compiled walks are given: one heap of whole numbers that holds every table, and who matches what.
 
-    Two arguments where there would be forty make calls cheap and compiling fast; `heap.py` reads and writes it.
+    `h` and `g` are the same memory, in 64 and in 32 bits. Few arguments where there would be forty make calls cheap and
+    compiling fast; `heap.py` reads and writes it.
     """
 
     h: Array
+    g: Array
     matches: Array

@@ -1,6 +1,6 @@
 """The compiled engine behind the oracle's own types, so that one world can be put to both."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bigfleet.engine.decide import Decision as EngineDecision
 from bigfleet.engine.decide import Engine
@@ -22,6 +22,7 @@ from oracle.world import (
     Decision,
     Kind,
     Machine,
+    Need,
     NeedKey,
     Policy,
     Stamp,
@@ -38,7 +39,12 @@ _HOSTED = {State.IDLE, State.CONFIGURING, State.CONFIGURED, State.DRAINING, Stat
 
 def decide(world: World) -> Decision:
     """What the engine decides on this world."""
-    return oracle_decision(world, engine_of(world).decide(_policy(world.policy), world.now, world.next_binding))
+    return decide_with(engine_of(world), world)
+
+
+def decide_with(engine: Engine, world: World, **options: bool) -> Decision:
+    """What this engine decides, having been told this world."""
+    return oracle_decision(world, engine.decide(_policy(world.policy), world.now, world.next_binding, **options))
 
 
 def engine_of(world: World) -> Engine:
@@ -48,15 +54,25 @@ def engine_of(world: World) -> Engine:
     for cluster in world.clusters:
         engine.set_cluster(cluster_record(cluster))
     for cluster_id in sorted({need.cluster for need in world.needs}):
-        needs = [need for need in world.needs if need.cluster == cluster_id]
-        arrivals: dict[ModelKey, int] = {}
-        rows = []
-        for need in needs:
-            row = ModelNeed(profile_of(need), _vector(need.aggregate), _vector(need.unit), need.group)
-            arrivals[row.key] = min(need.arrival, arrivals.get(row.key, need.arrival))
-            rows.append(row)
+        rows, arrivals = rows_and_arrivals(need for need in world.needs if need.cluster == cluster_id)
         engine.needs.replace(cluster_id, rows, arrivals)
     return engine
+
+
+def rows_and_arrivals(needs: Iterable[Need]) -> tuple[list[ModelNeed], dict[ModelKey, int]]:
+    """One cluster's rows, and when each was first seen; of equal rows the earliest counts."""
+    rows = []
+    arrivals: dict[ModelKey, int] = {}
+    for need in needs:
+        row = need_row(need)
+        arrivals[row.key] = min(need.arrival, arrivals.get(row.key, need.arrival))
+        rows.append(row)
+    return rows, arrivals
+
+
+def need_row(need: Need) -> ModelNeed:
+    """One row of a roll-up."""
+    return ModelNeed(profile_of(need), _vector(need.aggregate), _vector(need.unit), need.group)
 
 
 def machine_record(machine: Machine) -> MachineRecord:

@@ -66,7 +66,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Taste:
-    """What a world may hold. `calm`: nothing that changes by the clock alone or acts from outside."""
+    """What a world may hold. `calm`: nothing that changes by the clock alone or acts from outside. `rivals`: machines
+    much alike and many gangs and spreads, so that rows compete for the same few and domains tie.
+    """
 
     machines: tuple[int, int] = (1, 14)
     clusters: tuple[int, int] = (1, 3)
@@ -74,6 +76,7 @@ class Taste:
     calm: bool = False
     memory: bool = True
     units: tuple[int, int] = (1, 6)
+    rivals: bool = False
 
 
 def pick(source: Source, choices: Sequence[T]) -> T:
@@ -119,9 +122,8 @@ def policy(source: Source, taste: Taste) -> Policy:
     return Policy(
         idle_hold={"OnDemand": pick(source, [30, 0, 300]), "Spot": pick(source, [20, 60])},
         reclaim_after=pick(source, [30, 0, 10]),
-        # Law 2 is about latency: with the rails on, their pace (counted in Configured and Draining) adds its own.
-        reclaim_percent=100 if taste.calm else pick(source, [5, 50, 100]),
-        draining_percent=100 if taste.calm else pick(source, [25, 100]),
+        reclaim_percent=pick(source, [5, 50, 100]),
+        draining_percent=pick(source, [25, 100]),
         held_out_shapes=shapes,
     )
 
@@ -165,11 +167,11 @@ def rows(source: Source, taste: Taste, cluster_id: str, memory: bool, arrival: i
 
 def row(source: Source, taste: Taste, cluster_id: str, memory: bool, arrival: int) -> Need:
     """One row: plain, gang, spread, limited or divisible."""
-    wanted = requirements(source)
+    wanted = [r for r in requirements(source) if not (taste.rivals and r.key == TYPE)]
     spread: list[Spread] = []
     limit = 0
     group = ""
-    kind = source.integer(0, 19)
+    kind = pick(source, [0, 8, 8, 12, 13, 14, 14, 16]) if taste.rivals else source.integer(0, 19)
     if 8 <= kind <= 13:
         keep = [r for r in wanted if r.key != RACK]
         wanted = [*keep, Requirement(pick(source, [RACK, ZONE]), Op.SAME)]
@@ -234,7 +236,25 @@ def machine(
         drain_seconds=pick(source, [60, 60, 1, 600]),
         idle_since=pick(source, [1000, 900, 0]),
     )
+    if taste.rivals:
+        bare = alike(bare)
     return in_some_state(source, taste, bare, clusters, needs, number)
+
+
+def alike(machine: Machine) -> Machine:
+    """One of few kinds: two sizes, two zones, two racks, two prices."""
+    large = machine.allocatable["cpu"] > 4
+    allocatable = {"cpu": 8 if large else 4, **({"memory": 16} if "memory" in machine.allocatable else {})}
+    return replace(
+        machine,
+        allocatable=allocatable,
+        instance_type="t",
+        zone="z1" if machine.zone == "z1" else "z0",
+        labels={RACK: "r1" if machine.labels.get(RACK) == "r1" else "r0"},
+        capacity_type="OnDemand",
+        price=(2 if large else 1) * DOLLAR,
+        interruption_probability=0,
+    )
 
 
 def in_some_state(

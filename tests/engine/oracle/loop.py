@@ -9,11 +9,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from oracle.bridge import decide
-from oracle.world import ACQUIRING, Action, Cluster, Decision, Kind, Machine, Need, Policy, State, World
+from oracle.world import ACQUIRING, Action, Cluster, Decision, Kind, Machine, Need, Policy, Stamp, State, World
 
 Latency = Callable[[str, str, int], int]
 """(operation, machine, how many operations that machine had before) -> cycles."""
 
+RUNNING = {
+    State.CREATING: "create",
+    State.CONFIGURING: "configure",
+    State.DRAINING: "drain",
+    State.DELETING: "delete",
+}
 RAIL_WINDOW = 10
 FAILED_HOLD_OUT = 60
 
@@ -47,6 +53,8 @@ class Loop:
     next_binding: int = 1
     cycle_seconds: int = 10
     fails: Callable[[str, str, int], bool] = field(default=lambda _operation, _machine, _nth: False)
+    decider: Callable[[World], Decision] = decide
+    recorded: dict[str, Stamp | None] = field(default_factory=dict)  # the provider's, of what drains for somebody else
     busy: dict[str, tuple[str, int]] = field(default_factory=dict)  # machine -> (operation, cycles left)
     history: dict[str, int] = field(default_factory=dict)
     log: list[tuple[int, Action]] = field(default_factory=list)
@@ -65,19 +73,41 @@ class Loop:
             next_binding=world.next_binding,
             cycle_seconds=cycle_seconds,
         )
-        running = {
-            State.CREATING: "create",
-            State.CONFIGURING: "configure",
-            State.DRAINING: "drain",
-            State.DELETING: "delete",
-        }
         for machine in sorted(world.machines, key=lambda m: m.id):
-            if machine.state in running:
-                loop._start(machine.id, running[machine.state])
+            if machine.state in RUNNING:
+                loop._start(machine.id, RUNNING[machine.state])
             elif machine.state is State.SPECULATIVE and machine.committed_to:
                 loop._set(machine.id, state=State.CREATING)
                 loop._start(machine.id, "create")
         return loop
+
+    def take(self, world: World) -> None:
+        """Go on from this world: what somebody else did to the fleet, to demand, sessions, policy or clock.
+
+        An operation ends where its machine is gone or no longer in the state that it runs in; one that somebody else
+        started takes its latency from now on.
+        """
+        self.machines = {m.id: m for m in world.machines}
+        self.needs = world.needs
+        self.clusters = {c.id: c for c in world.clusters}
+        self.policy, self.now, self.next_binding = world.policy, world.now, world.next_binding
+        states = {m.id: RUNNING.get(m.state) for m in world.machines}
+        self.busy = {name: (doing, left) for name, (doing, left) in self.busy.items() if states.get(name) == doing}
+        for name, doing in sorted(states.items()):
+            if doing and name not in self.busy:
+                self._start(name, doing)
+
+    def copy(self) -> "Loop":
+        """The same fleet again, to go another way from here."""
+        return replace(
+            self,
+            machines=dict(self.machines),
+            clusters=dict(self.clusters),
+            recorded=dict(self.recorded),
+            busy=dict(self.busy),
+            history=dict(self.history),
+            log=list(self.log),
+        )
 
     def world(self) -> World:
         """What the engine sees now."""
@@ -102,7 +132,7 @@ class Loop:
     def decide(self) -> Decision:
         """One decision on what the shard knows."""
         self.decisions += 1
-        return decide(self.world())
+        return self.decider(self.world())
 
     def apply(self, decision: Decision, *, start: bool = True) -> None:
         """Commit the decision's actions and remember what section 8 needs; with `start`, call the provider."""
@@ -126,6 +156,7 @@ class Loop:
             case Kind.BOOTSTRAP | Kind.PROVISION:
                 self._set(action.machine, committed_to=action.cluster, stamp=action.stamp)
             case Kind.PREEMPT:
+                self.recorded[action.machine] = self.machines[action.machine].stamp
                 self._set(action.machine, committed_to=action.cluster, stamp=action.stamp, state=State.DRAINING)
             case Kind.RECLAIM:
                 self._set(action.machine, state=State.DRAINING)
@@ -172,6 +203,7 @@ class Loop:
 
     def _finish(self, name: str, operation: str) -> None:
         machine = self.machines[name]
+        self.recorded.pop(name, None)
         if self.fails(operation, name, self.history[name]):
             # Protocol.md 1 and 8: recovered by the execute part, held out for a while; the commitment ends.
             gone = operation in ("create", "delete")

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
-from oracle import laws
+from oracle import laws, restart
 from oracle.bridge import decide
-from oracle.generate import Seeded, Taste, changed, world
+from oracle.edits import ALL, DEMAND, MACHINES, SESSIONS, a_need_appears, edited
+from oracle.generate import Seeded, Taste, chance, changed, pick, world
+from oracle.keeper import Keeper, Twins, arrived
 from oracle.loop import Latency, Loop, fixed, scattered
 from oracle.world import Machine, Need, World
 
@@ -28,11 +30,13 @@ Check = Callable[[Case], list[str]]
 
 
 def latencies(seed: int) -> dict[str, Latency]:
-    """Plans that differ a lot: at once, slow drains, slow creates, all scattered."""
+    """Plans that differ a lot: at once, slow drains, slow creates, any from 0 to 60 cycles, all scattered."""
+    source = random.Random(f"latencies/{seed}")
     return {
         "none": fixed(0, 0, 0),
         "slow": fixed(3, 2, 6),
         "very slow": fixed(30, 60, 45),
+        "any": fixed(source.randint(0, 60), source.randint(0, 60), source.randint(0, 60)),
         "scattered": scattered(seed, 60),
     }
 
@@ -54,30 +58,131 @@ def some_fail(seed: int) -> Callable[[str, str, int], bool]:
 
 
 def loop_rests(case: Case) -> list[str]:
-    """Law 1 in the closed loop, through a change of demand while things are in flight; 3 to 5 on every 7th decision."""
+    """Law 1 in the closed loop, through failures, churn and changes of demand while things are in flight; laws 3 to 5
+    on every 7th decision. From the last change on, all is static, and it must come to rest.
+    """
     cycle = (10, 10, 4)[case.seed % 3]
     loop = Loop.of(case.world, plan(case.seed), cycle)
-    if case.seed % 5 == 0:
+    if case.seed % 5 < 2:
         loop.fails = some_fail(case.seed)
     wrong: list[str] = []
     for i in range(case.seed % 12):
         if i % 7 == case.seed % 7:
             wrong += laws.static_laws(loop.world(), case.seed)
+        source = seeded("churn", case.seed, i)
+        if case.seed % 2 and chance(source, 40):
+            loop.take(edited(source, loop.world(), (*MACHINES, *SESSIONS, *DEMAND), source.integer(1, 2))[0])
         loop.step()
-    loop.change(case.then)
+    loop.change(arrived(loop.needs, demand_for(case.then, loop)))
     wrong += laws.static_laws(loop.world(), case.seed)
     wrong += laws.comes_to_rest(loop)
     return wrong
 
 
+def seeded(*parts: object) -> Seeded:
+    """Choices of their own for one step of one case, so that shrinking the case does not move all the others."""
+    return Seeded(random.Random("/".join(map(str, parts))))
+
+
+def keeps_up_in_a_loop(case: Case) -> list[str]:
+    """Law 6 in the closed loop: latencies, failures, churn, sessions and policies that change, demand in flight."""
+    twins = Twins(in_full=case.seed % 2 == 0)
+    loop = Loop.of(case.world, scattered(case.seed, 4) if case.seed % 3 else fixed(0, 0, 0), (10, 4)[case.seed % 2])
+    loop.decider = twins.decide
+    loop.fails = some_fail(case.seed)
+    for step in range(10):
+        source = seeded("loop", case.seed, step)
+        if step == 5:
+            loop.change(arrived(loop.needs, demand_for(case.then, loop)))
+        elif step and chance(source, 60):
+            loop.take(edited(source, loop.world(), (*MACHINES, *SESSIONS, *DEMAND), source.integer(1, 3))[0])
+        loop.step()
+        if twins.wrong:
+            return [f"{twins.wrong[0]} (step {step})"]
+    return []
+
+
+def survives_a_restart(case: Case) -> list[str]:
+    """Law 7: with the file, without its since-times, or without the file, by the seed."""
+    ways = (restart.with_the_file, restart.without_since_times, restart.without_the_file)
+    return ways[case.seed // 6 % 3](*in_mid_flight(case), case.seed, 10)
+
+
+def in_mid_flight(case: Case) -> tuple[Loop, tuple[Need, ...]]:
+    """A closed loop after some cycles with churn, failures and demand that changes; and the demand that follows."""
+    cycle_seconds = (10, 4)[case.seed // 2 % 2]
+    loop = Loop.of(case.world, scattered(case.seed, 6) if case.seed % 3 else fixed(0, 0, 0), cycle_seconds)
+    loop.decider = Keeper().decide
+    loop.fails = some_fail(case.seed)
+    for step in range(case.seed % 6):
+        source = seeded("restart", case.seed, step)
+        loop.take(edited(source, loop.world(), DEMAND, 1)[0])
+        if step and chance(source, 60):
+            loop.take(edited(source, loop.world(), (*MACHINES, *SESSIONS), source.integer(1, 3))[0])
+        loop.step()
+    return loop, demand_for(case.then, loop)
+
+
+def demand_for(needs: tuple[Need, ...], loop: Loop) -> tuple[Need, ...]:
+    """The rows of clusters that have reported; others have none (ADR 9.27)."""
+    return tuple(need for need in needs if loop.clusters[need.cluster].reported)
+
+
+def keeps_up_with_anything(case: Case) -> list[str]:
+    """Law 6 along unrelated edits: between two decisions up to five, or none; and what was decided is carried out,
+    or not (paused), or in part.
+    """
+    twins = Twins(in_full=case.seed % 2 == 0)
+    world, done, names = case.world, "", ""
+    for step in range(9):
+        source = seeded("edits", case.seed, step)
+        decision = twins.decide(world)
+        if twins.wrong:
+            return [f"{twins.wrong[0]} (step {step}, after {done}{names})"]
+        carried_out = pick(source, [0, 0, 50, 100])
+        done = f"{carried_out} % carried out, "
+        loop = Loop.of(world, fixed(0, 0, 0))
+        loop.machines = {m.id: m for m in world.machines}  # Loop.of starts what is queued; here nothing starts
+        if carried_out:
+            kept = tuple(action for action in decision.actions if chance(source, carried_out))
+            loop.apply(replace(decision, actions=kept), start=False)
+        world, names = edited(source, loop.world(), ALL, pick(source, [1, 2, 3, 4, 5, 0]))
+        if chance(source, 40):
+            # Something to decide anew with whatever else has changed.
+            world, more = edited(source, world, DEMAND, 1)
+            names += f", {more}"
+    return []
+
+
 def buying_ignores_latency(case: Case) -> list[str]:
-    """Law 2: from a settled fleet, one change of demand under four latency plans."""
+    """Law 2: from a settled fleet, one change of demand under five latency plans; rails on, and now and then a row held
+    out for a while from the change on, or more demand some cycles later while things are in flight.
+
+    Nothing fails here and nobody interferes: what fails is bought again, and when that happens is a matter of latency.
+    """
     loop = Loop.of(case.world, fixed(0, 0, 0))
     wrong = laws.comes_to_rest(loop)
     if wrong:
         return wrong
-    return laws.buys_the_same(loop.world(), case.then, latencies(case.seed))
+    settled = loop.world()
+    source = seeded("law 2", case.seed)
+    if case.then and chance(source, 30):
+        settled = hold_out(settled, pick(source, case.then), settled.now + pick(source, [20, 40, 200]))
+    elif chance(source, 40):
+        grown, _ = edited(source, replace(settled, needs=case.then), (a_need_appears,), source.integer(1, 2))
+        growth = source.integer(1, 6), grown.needs
+        return laws.buys_the_same(settled, case.then, latencies(case.seed), growth)
+    return laws.buys_the_same(settled, case.then, latencies(case.seed))
 
+
+def hold_out(world: World, need: Need, until: int) -> World:
+    """The world in which this row may not act for so long."""
+    held = {need.fingerprint: until}
+    clusters = (replace(c, held_out=held) if c.id == need.cluster else c for c in world.clusters)
+    return replace(world, clusters=tuple(clusters))
+
+
+RIVALS = Taste(machines=(8, 20), clusters=(2, 3), rows=(1, 3), rivals=True)
 
 CHECKS: dict[str, tuple[Check, Taste]] = {
     "one decision": (one_decision, Taste()),
@@ -86,6 +191,11 @@ CHECKS: dict[str, tuple[Check, Taste]] = {
     "one cluster": (loop_rests, Taste(machines=(2, 9), clusters=(1, 1), rows=(2, 5))),
     "latency": (buying_ignores_latency, Taste(calm=True)),
     "latency, crowded": (buying_ignores_latency, Taste(machines=(6, 16), clusters=(2, 4), rows=(1, 3), calm=True)),
+    "kept, loop": (keeps_up_in_a_loop, Taste(machines=(8, 20), clusters=(2, 3), rows=(1, 2))),
+    "kept, loop, rivals": (keeps_up_in_a_loop, RIVALS),
+    "kept, edits": (keeps_up_with_anything, Taste(machines=(8, 20), clusters=(1, 3), rows=(1, 2))),
+    "kept, edits, rivals": (keeps_up_with_anything, RIVALS),
+    "restart": (survives_a_restart, Taste(machines=(6, 16), clusters=(2, 4), rows=(1, 3))),
     "a large world": (one_decision, Taste(machines=(60, 200), clusters=(3, 6), rows=(3, 8))),
 }
 

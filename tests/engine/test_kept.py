@@ -1,0 +1,55 @@
+"""Law 6: an engine that is told only what changed answers as a new one that is told everything, byte for byte."""
+
+import os
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracle import search
+from oracle.build import fleet, machine, need
+from oracle.generate import Taste, cases
+from oracle.keeper import Twins
+from oracle.world import Need, World
+
+# A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_kept.py
+EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))
+LOOK = settings(max_examples=max(1, EXAMPLES // 15), deadline=None, suppress_health_check=list(HealthCheck))
+ONE_CHANGE = tuple[World, tuple[Need, ...]]
+SEEDS = st.integers(0, 1_000_000)
+
+
+def taste(check: str) -> Taste:
+    return search.CHECKS[check][1]
+
+
+@LOOK
+@given(cases(taste("kept, loop")), SEEDS)
+def test_law_6_in_a_closed_loop(case: ONE_CHANGE, seed: int) -> None:
+    assert search.keeps_up_in_a_loop(search.Case(*case, seed)) == []
+
+
+@LOOK
+@given(cases(taste("kept, loop, rivals")), SEEDS)
+def test_law_6_in_a_closed_loop_where_rows_compete(case: ONE_CHANGE, seed: int) -> None:
+    assert search.keeps_up_in_a_loop(search.Case(*case, seed)) == []
+
+
+@LOOK
+@given(cases(taste("kept, edits")), SEEDS)
+def test_law_6_whatever_changes_between_two_decisions(case: ONE_CHANGE, seed: int) -> None:
+    assert search.keeps_up_with_anything(search.Case(*case, seed)) == []
+
+
+@LOOK
+@given(cases(taste("kept, edits, rivals")), SEEDS)
+def test_law_6_whatever_changes_where_rows_compete(case: ONE_CHANGE, seed: int) -> None:
+    assert search.keeps_up_with_anything(search.Case(*case, seed)) == []
+
+
+def test_law_6_a_fleet_that_begins_and_ends_with_no_machine() -> None:
+    row = need("c", 2, 4)
+    some = [machine("m0", 4), machine("m1", 8, "c", number=1)]
+    twins = Twins(in_full=True)
+    for world in (fleet([], []), fleet([], [row]), fleet(some, [row]), fleet(some[:1], []), fleet([], [row])):
+        twins.decide(world)
+        twins.decide(world)
+    assert twins.wrong == []
