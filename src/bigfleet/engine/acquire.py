@@ -374,7 +374,7 @@ def _spare(w: Work, machine: int, buyer: int) -> int:
     """A cohort of this one machine, open to whoever comes before its buyer when needs are served again."""
     place = w.h[FIRST_SPARE] + w.h[SPARES]
     if place >= w.h[LEN_COHORTS]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_COHORTS
         return NONE
     w.h[SPARES] = w.h[SPARES] + 1
     state = at(w, M_STATE, machine)
@@ -407,7 +407,7 @@ def bind(w: Work, need: int, machine: int, kind: int, grace: int, outranked: int
     cluster = at(w, N_CLUSTER, need)
     a = w.h[ACTIONS]
     if a >= w.h[LEN_ACTIONS]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_ACTIONS
         return
     put(w, A_KIND, a, kind)
     put(w, A_MACHINE, a, machine)

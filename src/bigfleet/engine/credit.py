@@ -235,7 +235,7 @@ def take(w: Work, need: int, machine: int, units: int) -> None:
     put(w, M_FULL, machine, full)
     e = w.h[ENTRIES]
     if e >= w.h[LEN_ENTRIES]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_ENTRIES
         return
     if at(w, N_COUNT, need) == 0:
         put(w, N_FIRST, need, e)
@@ -253,7 +253,7 @@ def take_divisible(w: Work, need: int, machine: int) -> bool:
         return False
     v, e = w.h[VECTORS], w.h[ENTRIES]
     if v >= w.h[LEN_VECTORS] or e >= w.h[LEN_ENTRIES]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_VECTORS if v >= w.h[LEN_VECTORS] else LEN_ENTRIES
         return False
     some = False
     put_cell(w, T_VECTOR, v, 0, 1)
@@ -366,7 +366,7 @@ def listed(w: Work, need: int) -> tuple[int, int, int, bool]:
 @walk
 def _list(w: Work, to: int, machine: int) -> int:
     if to >= w.h[LEN_ARENA]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_ARENA
         return to
     put(w, T_ARENA, to, machine)
     return to + 1

@@ -262,7 +262,7 @@ def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool
         return touched, whole, NONE
     seen, asked = w.h[SEEN], at(w, N_ASKED, need)
     if seen >= w.h[LEN_SEATS]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_SEATS
         return touched, whole, NONE
     put(w, S_MACHINE, seen, machine)
     put(w, S_ROOM, seen, units)

@@ -122,7 +122,7 @@ def room_in_arena(w: Work, size: int) -> int:
     """So many cells, all 0, for what is worked out once a decision; the first ones if no room is left."""
     start = w.h[ARENA]
     if start + size > w.h[LEN_ARENA]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_ARENA
         return 0
     w.h[ARENA] = start + size
     for i in range(start, start + size):
@@ -154,7 +154,9 @@ class Tables:
         for place, size in cells.items():
             source, target, scale = (old.h, h, 1) if place >= WIDE else (old.g, g, 2)
             before = int(old.h[place])
-            target[begin * scale : begin * scale + had[place]] = source[before : before + had[place]]
+            # Of the arena only the beginning is in use.
+            length = min(had[place], int(old.h[ARENA])) if place == T_ARENA else had[place]
+            target[begin * scale : begin * scale + length] = source[before : before + length]
             h[place] = begin * scale
             begin += size
         self.work = Work(h, g, old.matches)

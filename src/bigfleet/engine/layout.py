@@ -5,7 +5,6 @@ the free pool offers to those of its needs that are unmet. What it took the last
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -166,6 +165,7 @@ NONE = -1
 _BILLION = 10**9
 _STALE = 4
 """So many times as many lists as rows are kept before those of former rows are forgotten."""
+_LARGEST_ARENA = 1 << 23
 _NO_TIER = 255
 _TIERS = np.full(16, _NO_TIER, np.uint8)
 """How soon a machine of each state could serve, if it is free."""
@@ -173,27 +173,20 @@ _TIERS[[MachineState.IDLE, MachineState.DRAINING, MachineState.CREATING]] = 0
 _TIERS[[MachineState.SPECULATIVE, MachineState.DELETING]] = 1
 
 
-class Room(NamedTuple):
-    """How much scratch there is; enlarged and tried again when a decision runs out of it."""
-
-    entries: int
-    actions: int
-    seats: int
-    vectors: int
-    arena: int
-    victims: int
-
-    def larger(self) -> "Room":
-        """Four times as much of everything."""
-        return Room(*(4 * size for size in self))
-
-
 class Layout:
     """The tables that decisions work in, and which of the inventory's and the needs' changes they show already."""
 
     def __init__(self, inventory: Inventory, needs: NeedsTable, daemons: DaemonSets) -> None:
         self._inventory, self._needs, self._daemons = inventory, needs, daemons
-        self._room = Room(1 << 10, 1 << 8, 1 << 12, 1 << 6, 1 << 16, 1 << 10)
+        self._room = {
+            LEN_ENTRIES: 1 << 10,
+            LEN_ACTIONS: 1 << 8,
+            LEN_COHORTS: 1 << 8,
+            LEN_SEATS: 1 << 12,
+            LEN_VECTORS: 1 << 6,
+            LEN_ARENA: 1 << 16,
+            LEN_VICTIMS: 1 << 10,
+        }
         self._forget()
 
     def _forget(self) -> None:
@@ -215,8 +208,8 @@ class Layout:
         self.awake = self.touched = np.zeros(0, np.bool_)
 
     def grow(self) -> None:
-        """Make more room for scratch."""
-        self._room = self._room.larger()
+        """Make four times as much room for the scratch that the last decision ran out of."""
+        self._room[int(self.tables.work.h[OVERFLOW])] *= 4
 
     def prepare(
         self,
@@ -299,17 +292,15 @@ class Layout:
         sizes |= dict.fromkeys(range(N_RANK, N_WALK + 1), slots)
         sizes |= dict.fromkeys(range(N_ASKED, N_SAVED_MISSING + 1), slots)
         sizes |= dict.fromkeys(range(C_DAEMONS, C_EPOCH + 1), clusters)
-        sizes |= dict.fromkeys((E_MACHINE, E_VECTOR, E_UNITS), max(room.entries, 2 * machines + slots))
-        sizes |= dict.fromkeys(range(S_MACHINE, S_TURN + 1), room.seats)
-        sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), room.actions)
+        sizes |= dict.fromkeys((E_MACHINE, E_VECTOR, E_UNITS), room[LEN_ENTRIES] + 2 * machines + slots)
+        sizes |= dict.fromkeys(range(S_MACHINE, S_TURN + 1), room[LEN_SEATS])
         sizes |= {
             T_FREE: machines * width,
             T_CLUSTER_LEAST: clusters * width,
             T_NEED_AGGREGATE: slots * width,
-            T_VECTOR: room.vectors * width,
-            T_ARENA: max(room.arena, 4 * len(self._inventory.shapes)),
-            T_VICTIM: room.victims,
-            T_STANDING: room.victims,
+            T_VECTOR: room[LEN_VECTORS] * width,
+            T_VICTIM: room[LEN_VICTIMS],
+            T_STANDING: room[LEN_VICTIMS],
             T_SAVED_GAP: width,
             T_SCORE_WEIGHTS: 4,
             T_KEY_NEED: len(self._inventory.keys),
@@ -317,8 +308,8 @@ class Layout:
         t.reserve(sizes)
         h = t.work.h
         h[WIDTH], h[LEN_MACHINES], h[LEN_SLOTS], h[LEN_CLUSTERS] = width, machines, slots, clusters
-        h[LEN_ENTRIES], h[LEN_SEATS], h[LEN_ACTIONS] = t.capacity(E_MACHINE), t.capacity(S_MACHINE), t.capacity(A_KIND)
-        h[LEN_VECTORS], h[LEN_ARENA], h[LEN_VICTIMS] = room.vectors, t.capacity(T_ARENA), t.capacity(T_VICTIM)
+        h[LEN_ENTRIES], h[LEN_SEATS] = t.capacity(E_MACHINE), t.capacity(S_MACHINE)
+        h[LEN_VECTORS], h[LEN_VICTIMS] = t.capacity(T_VECTOR) // width, t.capacity(T_VICTIM)
         old_machines, old_slots, old_clusters = self._count
         for place in (M_LISTED, M_ACTION, M_SERVES, M_STOOD):
             t.column(place)[old_machines:machines] = NONE
@@ -548,10 +539,12 @@ class Layout:
         by_class = np.argsort(group[cohort] << 32 | rank)
         cohorts, classes, spare = len(leader), int(group.max(initial=-1)) + 1, len(rows) + 1
         # What may be given back is tried as if it were free.
-        spare += 1 + machines * policy.reclaim_percent // 100
+        spare += self._room[LEN_COHORTS] + machines * policy.reclaim_percent // 100
         size = cohorts + classes + spare
         t.reserve(dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(rows) + spare})
+        t.reserve(dict.fromkeys(range(A_KIND, A_COHORT + 1), len(rows) + self._room[LEN_ACTIONS]))
         h = t.work.h
+        h[LEN_ACTIONS] = t.capacity(A_KIND)
         h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = cohorts, cohorts + classes, size
         of_class = np.zeros(classes, np.int64)
         of_class[group] = leader
@@ -578,7 +571,11 @@ class Layout:
         t.column(M_DRAWN)[rows] = 0
         self._list_cohorts(t.column(K_SHAPE, cohorts))
         kinds = max(1, len(self._kinds))
+        # Totals and lists of domains, one set a kind of gang at most, and machines with room.
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(h[MOST_DOMAINS])) + 4 * (known + len(self._needs))
         t.reserve(dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds))
+        t.reserve({T_ARENA: self._room[LEN_ARENA] + arena})
+        t.work.h[LEN_ARENA] = t.capacity(T_ARENA)
         for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
             t.column(place, kinds)[:] = NONE
 

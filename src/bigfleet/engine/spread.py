@@ -33,6 +33,7 @@ from bigfleet.engine.credit import (
 from bigfleet.engine.heap import (
     at,
     domain_at,
+    fill,
     level_at,
     put,
     put_level,
@@ -41,6 +42,7 @@ from bigfleet.engine.heap import (
 from bigfleet.engine.victims import counts_for, goes_before, may_preempt, take_victim
 from bigfleet.engine.work import (
     C_ALL_HEAD,
+    D_POOL,
     H_COUNT,
     K_HEAD,
     K_SHAPE,
@@ -108,7 +110,7 @@ def has_hard_spread(w: Work, need: int) -> bool:
 @walk
 def _seat(w: Work, place: int, machine: int, room: int, cohort: int) -> int:
     if place >= w.h[LEN_SEATS]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_SEATS
         return place
     put(w, S_MACHINE, place, machine)
     put(w, S_ROOM, place, room)
@@ -400,7 +402,7 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
 def _refuse(w: Work, tried: int, candidate: int) -> int:
     """Note a candidate that was tried in vain."""
     if tried >= w.h[LEN_SEATS]:
-        w.h[OVERFLOW] = 1
+        w.h[OVERFLOW] = LEN_SEATS
         return tried
     put(w, S_REFUSED, tried, candidate)
     return tried + 1
@@ -487,8 +489,22 @@ def own_spread_units(w: Work, need: int, domain: int) -> int:
 
 
 @entry
+def could_hold_in_one(w: Work, need: int) -> bool:
+    """Whether some domain of the whole fleet, empty and all this gang's, would hold it."""
+    topology, most = at(w, N_TOPOLOGY, need), 0
+    for shape in range(w.h[LEN_SHAPES]):
+        domain = domain_at(w, topology, shape)
+        if domain != NONE and at(w, H_COUNT, shape) and admits(w, need, shape):
+            units = at(w, D_POOL, domain) + at(w, H_COUNT, shape) * fresh_units(w, need, shape)
+            put(w, D_POOL, domain, units)
+            most = max(most, units)
+    fill(w, D_POOL, at(w, T_DOMAIN_COUNT, topology), 0)
+    return most >= at(w, N_ASKED, need)
+
+
+@entry
 def could_hold(w: Work, need: int, machines: Array) -> bool:
-    """Whether the whole fleet (its machines by id), empty and all this row's, would hold it within domain and skew."""
+    """Whether the whole fleet (its machines by id), empty and all this spread row's, would hold it within the skew."""
     topology = at(w, N_TOPOLOGY, need)
     if topology < 0:
         return _domain_could_hold(w, need, NONE, machines)
@@ -508,8 +524,8 @@ def _domain_could_hold(w: Work, need: int, domain: int, machines: Array) -> bool
             units = fresh_units(w, need, shape)
             seats = _seat(w, seats, machines[i], units, NONE)
             total += units
-    if total < asked or not has_hard_spread(w, need):
-        return total >= asked
+    if total < asked:
+        return False
     _level_all(w, need, domain)
     spread = at(w, N_SPREAD, need)
     for s in range(at(w, T_SPREAD_START, spread + 1) - at(w, T_SPREAD_START, spread)):

@@ -10,7 +10,7 @@ from bigfleet.engine.heap import Tables, at
 from bigfleet.engine.inventory import VACANT, Inventory
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import UnmetReason, Verdict
-from bigfleet.engine.spread import could_hold
+from bigfleet.engine.spread import could_hold, could_hold_in_one, has_hard_spread
 from bigfleet.engine.work import (
     A_KIND,
     A_NEED,
@@ -21,6 +21,7 @@ from bigfleet.engine.work import (
     E_VECTOR,
     H_COUNT,
     LEN_MACHINES,
+    LEN_SEATS,
     LEN_SHAPES,
     M_RANK,
     M_STATE,
@@ -36,6 +37,8 @@ from bigfleet.engine.work import (
     N_UNIT,
     PREEMPT,
     PROVISION,
+    S_MACHINE,
+    S_TURN,
     T_NEED_AGGREGATE,
     T_UNIT,
     T_VECTOR,
@@ -117,13 +120,23 @@ class Verdicts:
         alive = np.flatnonzero((state != VACANT) & (state != MachineState.FAILED))
         return alive[np.argsort(rank[alive])]
 
+    def _could_hold(self, slot: int) -> bool:
+        """Whether the whole fleet, empty and all this row's, would hold it within domain and skew."""
+        w = self._work
+        if has_hard_spread(w.work, slot):
+            machines = self._by_id()
+            w.reserve(dict.fromkeys(range(S_MACHINE, S_TURN + 1), len(machines)))
+            w.work.h[LEN_SEATS] = w.capacity(S_MACHINE)
+            return bool(could_hold(w.work, slot, machines))
+        return int(w.column(N_TOPOLOGY)[slot]) < 0 or bool(could_hold_in_one(w.work, slot))
+
     def _reason(self, slot: int) -> UnmetReason:
         w = self._work
         divisible = w.column(N_DIVISIBLE)[slot]
         fleet = int(fleet_units(w.work, slot))
         if fleet < 0 or (not divisible and fleet < w.column(N_ASKED)[slot]):
             return UnmetReason.NO_MATCHING_SUPPLY
-        if not divisible and not could_hold(w.work, slot, self._by_id()):
+        if not divisible and not self._could_hold(slot):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
         return UnmetReason.PREEMPTION_EXHAUSTED if slot in self._bought.preempts else UnmetReason.PRIORITY_STARVED
 

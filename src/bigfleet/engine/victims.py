@@ -241,7 +241,7 @@ def list_victims(w: Work, order: Array) -> None:
             stands = priority if serves else LOWEST
             if stands < highest:
                 if count >= w.h[LEN_VICTIMS]:
-                    w.h[OVERFLOW] = 1
+                    w.h[OVERFLOW] = LEN_VICTIMS
                     return
                 put(w, T_VICTIM, count, machine)
                 put(w, T_STANDING, count, stands)
