@@ -137,6 +137,8 @@ class Tables:
         self._capacity = dict.fromkeys(range(SCALARS, HEADER), 0)
         h = np.zeros(HEADER, np.int64)
         self.work = Work(h, h.view(np.int32), np.zeros((1, 1), np.uint8))
+        self.decision = 0
+        """Which decision the tables show, counted."""
 
     def reserve(self, sizes: Mapping[int, int]) -> None:
         """Give each of these columns at least so many entries. What was there stays; what is new is 0."""

@@ -260,6 +260,7 @@ class Layout:
         linking.reset(self.tables.work, rows, dirty)
         self._move_entries_up(order[~awake])
         self.awake, self.touched = dirty, touched | dirty
+        self.tables.decision += 1
         return rows
 
     def _move_entries_up(self, asleep: Array) -> None:

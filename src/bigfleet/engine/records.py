@@ -13,6 +13,9 @@ from bigfleet.model.machine import CapacityType, Machine
 from bigfleet.model.need import Daemon, NeedKey
 from bigfleet.model.resources import Resources
 
+MAX_WEIGHT = 2.0
+"""Above it the score of a victim 2**32 below its preemptor would not fit 64 bits."""
+
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
     """What a binding was made for, and its place in the order of all bindings of this shard."""
@@ -65,6 +68,14 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held_out: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
+class PolicyError(ValueError):
+    """A setting that cannot be taken; names it."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(f"{field}: {problem}")
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What the shard's configuration fixes. A capacity type without an idle hold is never released."""
 
@@ -79,6 +90,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_percent: int = 5
     draining_percent: int = 25
     held_out_shapes: Mapping[tuple[str, str, CapacityType], int] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what a score or a rail could not be worked out with."""
+        for field in ("weight_priority", "weight_drain", "weight_interrupt", "weight_reclaim"):
+            if not 0 <= getattr(self, field) <= MAX_WEIGHT:
+                raise PolicyError(field, f"must lie between 0 and {MAX_WEIGHT:g}; only how weights compare matters")
+        for field in ("reclaim_percent", "draining_percent"):
+            if not 0 <= getattr(self, field) <= 100:
+                raise PolicyError(field, "must lie between 0 and 100")
+        for field, seconds in (("reclaim_after", self.reclaim_after), *self._holds()):
+            if seconds < 0:
+                raise PolicyError(field, "must not be negative")
+
+    def _holds(self) -> list[tuple[str, int]]:
+        return [(f"idle_hold[{capacity_type.label}]", hold) for capacity_type, hold in self.idle_hold.items()]
 
 
 class Kind(enum.Enum):

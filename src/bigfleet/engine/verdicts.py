@@ -49,16 +49,27 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 
 
+class StaleError(RuntimeError):
+    """Verdicts were asked for after the engine had decided again."""
+
+
 class Verdicts:
-    """The outcome of one decision, need by need, in the order in which they were served."""
+    """The outcome of one decision, need by need, in the order in which they were served, until the next decision."""
 
     def __init__(self, w: Tables, needs: NeedsTable, inventory: Inventory, slots: Array) -> None:
-        self._work, self._needs, self._inventory, self._slots = w, needs, inventory, slots
+        self._tables, self._needs, self._inventory, self._slots = w, needs, inventory, slots
+        self._decision = w.decision
         kept = np.flatnonzero(w.column(A_KIND)[: w.work.h[ACTIONS]] >= 0)
         self._bought = _Bought(*(_by_need(w, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
 
     def __len__(self) -> int:
         return len(self._slots)
+
+    @property
+    def _work(self) -> Tables:
+        if self._tables.decision != self._decision:
+            raise StaleError("the engine has decided again: ask a decision for its verdicts before the next one")
+        return self._tables
 
     def __getitem__(self, row: int) -> Verdict:
         w, slot = self._work, int(self._slots[row])
