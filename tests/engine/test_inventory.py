@@ -11,16 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigfleet.engine.arrays import Ids
-from bigfleet.engine.inventory import (
-    MAX_NUMBER,
-    MAX_PODS,
-    MAX_PRICE,
-    MAX_TIME,
-    NOBODY,
-    VACANT,
-    Inventory,
-    RecordError,
-)
+from bigfleet.engine.inventory import VACANT, Inventory
+from bigfleet.engine.reading import MAX_NUMBER, MAX_PODS, MAX_PRICE, MAX_TIME, NOBODY, RecordError
 from bigfleet.engine.records import MachineRecord, Stakes, Stamp
 from bigfleet.engine.shapes import DaemonSets
 from bigfleet.model.buckets import PenaltyBucket

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigfleet.engine.decide import Engine
-from bigfleet.engine.inventory import MAX_PODS, MAX_PRICE, Inventory
+from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.needs import MAX_ARRIVAL, MAX_ASKED, NeedError, NeedsTable, unit_size
+from bigfleet.engine.reading import MAX_PODS, MAX_PRICE
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Machine, MachineState

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine import passes
-from bigfleet.engine.credit import LARGE
 from bigfleet.engine.giveback import RECLAIM_GRACE, give_back
 from bigfleet.engine.heap import Tables
-from bigfleet.engine.inventory import COMMITTED, NOBODY, Inventory
+from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.layout import Layout
 from bigfleet.engine.needs import NeedsTable
+from bigfleet.engine.reading import COMMITTED, NOBODY
 from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp
 from bigfleet.engine.shapes import DaemonSets
 from bigfleet.engine.verdicts import Verdicts
@@ -23,6 +23,7 @@ from bigfleet.engine.work import (
     A_OUTRANKED,
     ACTIONS,
     C_EXCESS,
+    LARGE,
     LEN_MACHINES,
     M_BOUND,
     M_FLAGS,

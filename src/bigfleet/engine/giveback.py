@@ -6,7 +6,8 @@ import numpy as np
 
 from bigfleet.engine import passes
 from bigfleet.engine.heap import Tables
-from bigfleet.engine.inventory import COMMITTED, EMPTY, NOBODY, PROTECTED, UNREQUESTED, Inventory
+from bigfleet.engine.inventory import Inventory
+from bigfleet.engine.reading import COMMITTED, EMPTY, NOBODY, PROTECTED, UNREQUESTED
 from bigfleet.engine.records import ClusterRecord, Policy
 from bigfleet.engine.work import (
     C_ALL_HEAD,

@@ -4,62 +4,23 @@ Ids are strings at the edge only; inside, a machine is the number of its row, an
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bigfleet.engine.arrays import MAX_ID, Array, Column, Ids, Names, places
-from bigfleet.engine.records import MachineRecord, Stakes, Stamp
+from bigfleet.engine.arrays import Array, Column, Ids, Names, places
+from bigfleet.engine.reading import NO_STAMP, NOBODY, NOT_READY, Batch, check_amounts, fields_of, ids_of
+from bigfleet.engine.records import MachineRecord
 from bigfleet.engine.shapes import Dimensions, Shapes
 from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.machine import INVARIANTS, InvariantError, Machine, MachineState, check_invariants
+from bigfleet.model.machine import Machine, MachineState
 from bigfleet.model.need import NeedKey
-from bigfleet.model.profile import INT32_MAX, INT32_MIN
-from bigfleet.model.resources import MAX_UNITS, PODS
+from bigfleet.model.profile import INT32_MAX
 
 VACANT = 0
-NOBODY = -1
-
-EMPTY = 1
-PROTECTED = 2
-NOT_READY = 4
-UNREQUESTED = 8
-COMMITTED = 16
-STAMPED = 32
-
-MAX_PRICE = 500_000.0
-"""Dollars an hour above which a price cannot be weighed against a penalty without losing digits."""
-
-MAX_PODS = 2**20
-"""Pods on one machine; every unit takes one, so no sum of units over 5,000,000 machines reaches 2**43."""
-
-MAX_NUMBER = 2**62 - 1
-MAX_TIME = 2**62 - 1
 
 # What has happened to a row that somebody has not heard of yet.
 _CHANGED, _RESEATED, _RENAMED = 1, 2, 4
-
-
-class RecordError(ValueError):
-    """A record that cannot be taken; names the machine and the field."""
-
-    def __init__(self, machine_id: str, field: str, problem: str) -> None:
-        self.machine_id, self.field = machine_id, field
-        super().__init__(f"machine {machine_id!r}: {field}: {problem}")
-
-
-class _Batch(NamedTuple):
-    """Records that have been checked, by column. What no table has numbered yet is negative."""
-
-    ids: list[str]
-    rows: Array
-    shapes: Array
-    new_shapes: list[Machine]
-    clusters: Sequence[str]
-    committed: Sequence[str]
-    keys: Sequence[NeedKey]
-    columns: dict[str, Array]
 
 
 class Inventory:
@@ -208,27 +169,13 @@ class Inventory:
         self.rank.view[self._by_id] = np.arange(1, len(self._by_id) + 1) * step
         self.rankings += 1
 
-    def _read(self, batch: Sequence[MachineRecord]) -> _Batch:
+    def _read(self, batch: Sequence[MachineRecord]) -> Batch:
         """The columns of these records, or RecordError. Changes nothing."""
         machines = [record.machine for record in batch]
-        ids = [machine.id for machine in machines]
-        lengths = list(map(len, ids))
-        if not min(lengths) or max(lengths) * 4 > MAX_ID:
-            bad = next(name for name in ids if not 0 < len(name) * 4 <= MAX_ID)
-            raise RecordError(bad, "id", f"is empty or longer than {MAX_ID // 4} characters")
+        ids = ids_of(machines)
         rows = self.ids.find(ids)
         shapes, new_shapes = self._shapes_of(machines, rows)
-        known, clusters, committed, keys, price, probability, *numbers = _fields(batch)
-        status = np.array(known, np.int64)
-        if status.min() < 0:
-            _refuse_state(machines[int(status.argmin())])
-        columns = {"state": status >> 8, "flags": status & 255, **_offered(ids, price, probability)}
-        for (name, field, low, high), values in zip(_WHOLE, numbers, strict=True):
-            columns[name] = _column(ids, field, values, np.int64, low, high)
-        for name in ("stamp", "stakes"):
-            buckets = columns.pop(f"{name}_buckets")
-            columns[f"{name}_interruption"], columns[f"{name}_reclamation"] = buckets >> 8, buckets & 255
-        return _Batch(ids, rows, shapes, new_shapes, clusters, committed, keys, columns)
+        return Batch(ids, rows, shapes, new_shapes, *fields_of(ids, batch))
 
     def _shapes_of(self, machines: Sequence[Machine], rows: Array) -> tuple[Array, list[Machine]]:
         """Each machine's shape; those of no known shape count down from -1, with one machine for each of them."""
@@ -244,14 +191,14 @@ class Inventory:
             if shape is None:
                 shape = self.shapes.find(m)
                 if shape == NOBODY:
-                    _check_amounts(m)
+                    check_amounts(m)
                     fresh.append(m)
                     shape = -len(fresh)
                 seen[key] = shape
             shapes[i] = shape
         return shapes, fresh
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: Batch) -> None:
         columns, shape = batch.columns, batch.shapes
         if batch.new_shapes:
             new = np.array([self.shapes.intern(machine) for machine in batch.new_shapes], np.int64)
@@ -276,7 +223,7 @@ class Inventory:
         numbers = {name: self.clusters.intern(name) if name else NOBODY for name in dict.fromkeys(ids)}
         return np.array([numbers[name] for name in ids], np.int64)
 
-    def _owns(self, batch: _Batch) -> Array:
+    def _owns(self, batch: Batch) -> Array:
         known = self.keys.values
         guesses = self.own.view[batch.rows].tolist() if len(self.ids) else [NOBODY] * len(batch.ids)
         own = np.array(
@@ -286,7 +233,7 @@ class Inventory:
             ],
             np.int64,
         )
-        seen = {id(_NO_STAMP.key): NOBODY}
+        seen = {id(NO_STAMP.key): NOBODY}
         for i in np.flatnonzero(own == NOBODY).tolist():
             key = batch.keys[i]
             number = seen.get(id(key))
@@ -301,7 +248,7 @@ class Inventory:
         offers = (columns["shape"] << 40) + (columns["stamp_reclamation"] << 32) + terms
         return self._offers.intern_all(offers.tolist())
 
-    def _place(self, batch: _Batch) -> tuple[Array, Array]:
+    def _place(self, batch: Batch) -> tuple[Array, Array]:
         """The rows of these machines, vacant or new ones for those that have none, and what is new of each row."""
         rows, fresh = batch.rows, np.flatnonzero(batch.rows == NOBODY)
         news = np.zeros(len(rows), np.uint8)
@@ -330,113 +277,3 @@ def _bound(state: Array, flags: Array, cluster: Array, committed: Array) -> Arra
     runs = ((state == MachineState.CONFIGURED) | (state == MachineState.CONFIGURING)) & (flags & NOT_READY == 0)
     bound = np.where(committed != NOBODY, committed, np.where(runs, cluster, NOBODY))
     return np.where(state == MachineState.FAILED, NOBODY, bound)
-
-
-class _Status(dict[tuple[Any, ...], int]):
-    """State and flags as one number for what is there and what is not in a record; -1 if its state forbids that."""
-
-    def __missing__(self, fact: tuple[Any, ...]) -> int:
-        state, no_host, no_error, no_cluster, no_commitment, empty, protected, not_ready, no_stamp, requested = fact
-        rule = INVARIANTS[state]
-        if not (rule.host.admits(not no_host) and rule.cluster.admits(not no_cluster)):
-            return NOBODY
-        if not rule.last_error.admits(not no_error):
-            return NOBODY
-        flags = (
-            (EMPTY if empty else 0)
-            | (PROTECTED if protected else 0)
-            | (NOT_READY if not_ready else 0)
-            | (0 if requested else UNREQUESTED)
-            | (0 if no_commitment else COMMITTED)
-            | (0 if no_stamp else STAMPED)
-        )
-        status = self[fact] = state * 256 + flags
-        return status
-
-
-_STATUS = _Status()
-_AT_ONCE = 512
-_NO_STAMP = Stamp(NeedKey("", "", ()), 0, PenaltyBucket.ZERO, PenaltyBucket.ZERO, 0)
-_NO_STAKES = Stakes(0, PenaltyBucket.ZERO, PenaltyBucket.ZERO)
-_BUCKETS = (PenaltyBucket.ZERO * 257, PenaltyBucket.PINNED * 257)
-
-_WHOLE = (
-    ("drain_seconds", "drain_seconds", 0, INT32_MAX),
-    ("not_before", "not_before", -MAX_TIME, MAX_TIME),
-    ("idle_since", "idle_since", -MAX_TIME, MAX_TIME),
-    ("hold_until", "reclaim_hold_until", -MAX_TIME, MAX_TIME),
-    ("number", "stamp.number", 0, MAX_NUMBER),
-    ("stamp_priority", "stamp.priority", INT32_MIN, INT32_MAX),
-    ("stamp_buckets", "stamp", *_BUCKETS),
-    ("stakes_priority", "unrequested.priority", INT32_MIN, INT32_MAX),
-    ("stakes_buckets", "unrequested", *_BUCKETS),
-)
-"""Whole numbers of a record: the column, the field, and what lies within its bounds."""
-
-
-def _fields(batch: Sequence[MachineRecord]) -> list[list[Any]]:
-    """What is read of records, field by field: a few records at a time, while they are near in memory."""
-    columns: list[list[Any]] = [[] for _ in range(6 + len(_WHOLE))]
-    for start in range(0, len(batch), _AT_ONCE):
-        rows = [
-            (
-                _STATUS[
-                    m.state, m.host is None, not m.last_error, not m.cluster, not r.committed_to,
-                    r.empty, r.protected, r.not_ready, r.stamp is None, r.unrequested is None,
-                ],
-                m.cluster, r.committed_to, s.key, m.price_per_hour, m.interruption_probability,
-                r.drain_seconds, r.not_before, r.idle_since, r.reclaim_hold_until,
-                s.number, s.priority, (s.interruption << 8) + s.reclamation,
-                u.priority, (u.interruption << 8) + u.reclamation,
-            )
-            for r in batch[start : start + _AT_ONCE]
-            for m, s, u in ((r.machine, r.stamp or _NO_STAMP, r.unrequested or _NO_STAKES),)
-        ]  # fmt: skip
-        for column, values in zip(columns, zip(*rows, strict=True), strict=True):
-            column.extend(values)
-    return columns
-
-
-def _refuse_state(machine: Machine) -> None:
-    try:
-        check_invariants(machine)
-    except InvariantError as error:
-        raise RecordError(machine.id, error.field, error.problem) from None
-
-
-def _check_amounts(machine: Machine) -> None:
-    field = "resources" if machine.allocatable is None else "allocatable"
-    for name, amount in machine.usable:
-        most = MAX_PODS if name == PODS else MAX_UNITS
-        if not 0 <= amount <= most:
-            raise RecordError(machine.id, f"{field}[{name!r}]", f"is {amount}, but must lie between 0 and {most}")
-
-
-def _offered(ids: Sequence[str], price: Sequence[float], probability: Sequence[float]) -> dict[str, Array]:
-    prices = _column(ids, "price_per_hour", price, np.float64, 0, MAX_PRICE)
-    chances = _column(ids, "interruption_probability", probability, np.float64, 0, 1)
-    return {
-        "price": np.rint(prices * 1e6).astype(np.int64),
-        # Rounded up: what can be interrupted at all never counts as what cannot.
-        "probability": -(-np.rint(chances * 1e9).astype(np.int64) // 1000),
-    }
-
-
-def _column(
-    ids: Sequence[str],
-    field: str,
-    values: Sequence[float],
-    dtype: type[np.int64] | type[np.float64],
-    low: float,
-    high: float,
-) -> Array:
-    """One field of all records, or RecordError for the first of them outside the bounds; NaN is outside."""
-    try:
-        column = np.array(values, dtype)
-    except OverflowError:
-        column = np.array([np.nan])
-    if len(column) and not (column.min() >= low and column.max() <= high):
-        for name, value in zip(ids, values, strict=True):
-            if not low <= value <= high:
-                raise RecordError(name, field, f"is {value}, but must lie between {low} and {high}")
-    return column

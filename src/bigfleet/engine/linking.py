@@ -1,7 +1,6 @@
 """Lists of machines and rows by cluster, and which clusters a decision looks at. Compiled."""
 
 from bigfleet.engine.compiled import entry, walk
-from bigfleet.engine.credit import LARGE, NONE, clear, relink
 from bigfleet.engine.heap import (
     at,
     cell,
@@ -9,6 +8,7 @@ from bigfleet.engine.heap import (
     put,
     put_cell,
 )
+from bigfleet.engine.lists import relink
 from bigfleet.engine.work import (
     C_ALL_HEAD,
     C_ALL_TAIL,
@@ -19,6 +19,7 @@ from bigfleet.engine.work import (
     H_COUNT,
     H_LEFT,
     H_POOL,
+    LARGE,
     LEN_CLUSTERS,
     LEN_SHAPES,
     LEN_SLOTS,
@@ -52,6 +53,7 @@ from bigfleet.engine.work import (
     N_SATISFIABLE,
     N_TOPOLOGY,
     N_UNIT,
+    NONE,
     PRESENCE,
     T_CLUSTER_LEAST,
     T_KEY_NEED,
@@ -64,6 +66,7 @@ from bigfleet.engine.work import (
     Array,
     Work,
 )
+from bigfleet.engine.worth import clear
 
 
 @entry

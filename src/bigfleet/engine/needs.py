@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine.arrays import Column, Grid, Names, places
-from bigfleet.engine.inventory import NOBODY, Inventory
+from bigfleet.engine.inventory import Inventory
+from bigfleet.engine.reading import NOBODY
 from bigfleet.engine.shapes import CAPACITY_TYPE, PODS_DIM
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType

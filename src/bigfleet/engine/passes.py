@@ -1,26 +1,16 @@
 """The three phases over all needs and clusters, built from the walks. Compiled; sections 5, 7 and 8."""
 
-from bigfleet.engine.acquire import acquire, unbind
+from bigfleet.engine.acquire import acquire
+from bigfleet.engine.bind import unbind
 from bigfleet.engine.compiled import entry, walk
-from bigfleet.engine.credit import (
-    NONE,
-    admits,
-    credit_plain,
-    fitting_units,
-    relink,
-    take,
-    take_divisible,
-    untake,
-)
-from bigfleet.engine.gangs import (
-    could_be_completed,
-    credit_only,
-    serve,
-    serve_gang,
-)
+from bigfleet.engine.credit import credit_plain, take, take_divisible, untake
+from bigfleet.engine.domains import could_be_completed
+from bigfleet.engine.gangs import credit_only, serve, serve_gang
 from bigfleet.engine.heap import at, cell, domain_at, put, put_cell
-from bigfleet.engine.inventory import COMMITTED
-from bigfleet.engine.spread import fill_spread, fill_spread_in, has_hard_spread
+from bigfleet.engine.levels import has_hard_spread
+from bigfleet.engine.lists import relink
+from bigfleet.engine.reading import COMMITTED
+from bigfleet.engine.spread import fill_spread, fill_spread_in
 from bigfleet.engine.victims import (
     CONFIGURED,
     PINNED,
@@ -32,6 +22,7 @@ from bigfleet.engine.work import (
     A_KIND,
     A_MACHINE,
     ACTIONS,
+    BOUGHT,
     C_ALL_HEAD,
     C_DISTURBED,
     C_EXCESS,
@@ -73,8 +64,10 @@ from bigfleet.engine.work import (
     N_TOPOLOGY,
     N_UNIT,
     NO,
+    NONE,
     OVERFLOW,
     PREEMPT,
+    ROBBED,
     T_FREE,
     T_NEED_AGGREGATE,
     T_SAVED_GAP,
@@ -87,6 +80,7 @@ from bigfleet.engine.work import (
     Array,
     Work,
 )
+from bigfleet.engine.worth import admits, fitting_units
 
 
 @entry
@@ -191,8 +185,7 @@ def phase_two(w: Work, order: Array) -> None:
 def serve_once_more(w: Work, need: int) -> None:
     """Serve an unmet need with all that later needs of its cluster took free to it, and those needs after it."""
     cluster = at(w, N_CLUSTER, need)
-    # Where nothing was bought or lost this cycle, serving again can only differ by victims.
-    if not at(w, C_DISTURBED, cluster) and not _may_be_relieved(w, need):
+    if at(w, C_DISTURBED, cluster) != ROBBED and not _may_be_relieved(w, need):
         return
     for d in range(w.h[WIDTH]):
         put(w, T_SAVED_GAP, d, cell(w, T_NEED_AGGREGATE, need, d))
@@ -228,12 +221,16 @@ def serve_once_more(w: Work, need: int) -> None:
 
 @walk
 def _may_be_relieved(w: Work, need: int) -> bool:
-    """Whether victims could do anything for an unmet need."""
-    if not at(w, N_ACTS, need) or w.h[VICTIMS] == 0:
+    """Whether serving an unmet need again could do anything for it, where its cluster lost nothing.
+
+    Where it bought nothing either, only by victims; else also by what was bought for later needs.
+    """
+    bought = at(w, C_DISTURBED, at(w, N_CLUSTER, need)) == BOUGHT
+    if not bought and (not at(w, N_ACTS, need) or w.h[VICTIMS] == 0):
         return False
     if at(w, N_TOPOLOGY, need) >= 0 and not has_hard_spread(w, need):
         return could_be_completed(w, need)
-    return may_have_victims(w, need)
+    return bought or may_have_victims(w, need)
 
 
 @walk

@@ -5,12 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bigfleet.engine.compiled import entry
-from bigfleet.engine.credit import NONE, fresh_units, is_eligible
 from bigfleet.engine.heap import Tables, at
 from bigfleet.engine.inventory import VACANT, Inventory
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import UnmetReason, Verdict
-from bigfleet.engine.spread import could_hold, could_hold_in_one, has_hard_spread
+from bigfleet.engine.spread import could_hold, could_hold_in_one
 from bigfleet.engine.work import (
     A_KIND,
     A_NEED,
@@ -35,6 +34,7 @@ from bigfleet.engine.work import (
     N_SATISFIABLE,
     N_TOPOLOGY,
     N_UNIT,
+    NONE,
     PREEMPT,
     PROVISION,
     S_MACHINE,
@@ -45,6 +45,7 @@ from bigfleet.engine.work import (
     Array,
     Work,
 )
+from bigfleet.engine.worth import fresh_units, is_eligible
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 
@@ -133,8 +134,9 @@ class Verdicts:
 
     def _could_hold(self, slot: int) -> bool:
         """Whether the whole fleet, empty and all this row's, would hold it within domain and skew."""
-        w = self._work
-        if has_hard_spread(w.work, slot):
+        w, needs = self._work, self._needs
+        first, last = needs.spread_start.view[needs.spread.view[slot] :][:2]
+        if needs.spread_hard.view[first:last].any():
             machines = self._by_id()
             w.reserve(dict.fromkeys(range(S_MACHINE, S_TURN + 1), len(machines)))
             w.work.h[LEN_SEATS] = w.capacity(S_MACHINE)

@@ -4,19 +4,9 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.acquire import bind, divisible_share, evict, half_dollars
+from bigfleet.engine.bind import bind, evict
 from bigfleet.engine.compiled import walk
-from bigfleet.engine.credit import (
-    LARGE,
-    NONE,
-    admits,
-    fitting_units,
-    fresh_units,
-    is_eligible,
-    is_pinned,
-    take,
-    take_divisible,
-)
+from bigfleet.engine.credit import take, take_divisible
 from bigfleet.engine.heap import (
     at,
     domain_at,
@@ -24,12 +14,14 @@ from bigfleet.engine.heap import (
     put,
     sort,
 )
-from bigfleet.engine.inventory import COMMITTED, EMPTY, PROTECTED, STAMPED, UNREQUESTED
+from bigfleet.engine.market import divisible_share, half_dollars
+from bigfleet.engine.reading import COMMITTED, EMPTY, PROTECTED, STAMPED, UNREQUESTED
 from bigfleet.engine.work import (
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
     H_WANTED,
+    LARGE,
     LEN_MACHINES,
     LEN_SHAPES,
     LEN_VICTIMS,
@@ -62,6 +54,7 @@ from bigfleet.engine.work import (
     N_RECLAMATION,
     N_REQUIREMENT,
     N_TOPOLOGY,
+    NONE,
     NOW,
     OVERFLOW,
     PREEMPT,
@@ -73,6 +66,7 @@ from bigfleet.engine.work import (
     Array,
     Work,
 )
+from bigfleet.engine.worth import admits, fitting_units, fresh_units, is_eligible, is_pinned
 
 CONFIGURED = 5
 PINNED = 27

@@ -4,7 +4,7 @@ from bigfleet.engine.decide import Engine
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.model.need import Need
-from bigfleet.model.profile import Profile
+from bigfleet.model.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 
 
 def warm_up() -> None:
@@ -14,9 +14,14 @@ def warm_up() -> None:
     engine.set_cluster(ClusterRecord(id="gives-back", excess_since=0))
     # Not live, so that it takes nothing: what gives back must have something to give.
     engine.set_cluster(ClusterRecord(id="asks", live=False))
-    unit = (("cpu", 1000),)
+    unit, much = (("cpu", 1000),), (("cpu", 9000),)
     engine.needs.replace("gives-back", [Need(Profile(), unit, unit)])
-    engine.needs.replace("asks", [Need(Profile(priority=-1), (("cpu", 9000),), unit)])
+    # One unmet row of each sort: the reason is worked out differently for each.
+    gang = Profile(requirements=(Requirement("zone", Operator.SAME),))
+    spread = Profile(spread=(Spread("zone", 1, WhenUnsatisfiable.DO_NOT_SCHEDULE),))
+    engine.needs.replace(
+        "asks", [Need(Profile(), much, unit), Need(gang, much, unit, "group"), Need(spread, much, unit)]
+    )
     decision = engine.decide(Policy(), now=1000, next_binding=1)
     for row in decision.verdicts.short():
         _ = decision.verdicts[row]
@@ -31,6 +36,7 @@ def _machine(name: str) -> MachineRecord:
             capacity_type=CapacityType.RESERVED,
             host=Host("warm-up", name),
             allocatable=(("cpu", 8000),),
+            labels={"zone": "one"},
             cluster="gives-back",
         )
     )

@@ -218,11 +218,19 @@ E_UNITS = _places.take(1)[0]
 
 HEADER = _places.end
 
+# What this decision did to a cluster, in C_DISTURBED: it bought; or it lost or preempted machines.
+BOUGHT = cast("int", np.int64(1))
+ROBBED = cast("int", np.int64(2))
+
 # What a cluster's outcome depended on beyond its own machines and needs, in C_LOOKED.
 PRESENCE = cast("int", np.int64(1))
 TOTALS = cast("int", np.int64(2))
 
-# Flags for arguments: numpy's, because for a literal argument numba would compile every function once more.
+# For arguments, numpy's and not Python's: for a literal argument numba would compile every function once more.
+NONE = cast("int", np.int64(-1))
+LARGE = cast("int", np.int64(1 << 62))
+NEVER = cast("int", np.int64(1 << 62))
+"""Newer than any binding: what a purchase counts as."""
 YES = cast("bool", np.bool_(True))
 NO = cast("bool", np.bool_(False))
 

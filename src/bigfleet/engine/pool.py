@@ -1,0 +1,192 @@
+"""The free pool, shown to decisions: machines that are nobody's, equal ones together in cohorts and classes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bigfleet.engine.heap import Tables
+from bigfleet.engine.inventory import Inventory
+from bigfleet.engine.needs import NeedsTable
+from bigfleet.engine.records import Policy
+from bigfleet.engine.work import (
+    A_COHORT,
+    A_KIND,
+    FIRST_CLASS,
+    FIRST_SPARE,
+    H_COUNT,
+    H_HELD,
+    H_POOL,
+    K_BUCKET,
+    K_BUYER,
+    K_CLASS,
+    K_HEAD,
+    K_LEFT,
+    K_PRICE,
+    K_PROBABILITY,
+    K_SHAPE,
+    K_TIER,
+    K_TRIED,
+    KIND_ELIGIBLE,
+    KIND_POOL,
+    LEN_ACTIONS,
+    LEN_ARENA,
+    LEN_COHORTS,
+    M_COHORT,
+    M_DRAWN,
+    MOST_DOMAINS,
+    NONE,
+    T_ARENA,
+    T_COHORT_LIST,
+    T_COHORT_LIST_OFFSET,
+    T_COHORT_LIST_START,
+    T_POOL,
+    T_SCORE_WEIGHTS,
+    Array,
+)
+from bigfleet.model.machine import MachineState
+
+_BILLION = 10**9
+_LARGEST_ARENA = 1 << 23
+_NO_TIER = 255
+_TIERS = np.full(16, _NO_TIER, np.uint8)
+"""How soon a machine of each state could serve, if it is free."""
+_TIERS[[MachineState.IDLE, MachineState.DRAINING, MachineState.CREATING]] = 0
+_TIERS[[MachineState.SPECULATIVE, MachineState.DELETING]] = 1
+
+
+class Pool:
+    """The free pool in the tables, laid anew for every decision, with `room` for what decisions add to it."""
+
+    def __init__(self, tables: Tables, inventory: Inventory, needs: NeedsTable, room: Mapping[int, int]) -> None:
+        self._tables, self._inventory, self._needs, self._room = tables, inventory, needs, room
+        self._shape_class = np.zeros(0, np.int64)
+        self._classed = tuple[int, ...]()
+
+    def lay_policy(self, policy: Policy, now: int) -> None:
+        """Show the weights of a victim's score, and which shapes are held out."""
+        shapes, t = self._inventory.shapes, self._tables
+        weights = (policy.weight_priority, policy.weight_drain, policy.weight_interrupt, policy.weight_reclaim)
+        t.column(T_SCORE_WEIGHTS, 4)[:] = [round(weight * _BILLION) for weight in weights]
+        held = t.column(H_HELD)
+        held[:] = 0
+        for (instance_type, zone, capacity_type), until in policy.held_out_shapes.items():
+            if until > now:
+                held[shapes.of_class(instance_type, zone, capacity_type)] = 1
+
+    def lay(self, policy: Policy, now: int, structure: tuple[int, ...], kinds: int) -> None:
+        """Show the free pool: Idle or on its way there, then Speculative or on its way there; equal machines together.
+
+        Each machine stands in the cohort of its shape, for gangs, and in one class of cohorts that differ in nothing
+        that a requirement or a spread looks at, for all others. Spares, one for each machine bought, follow.
+        """
+        inventory, t = self._inventory, self._tables
+        machines, known = len(inventory.ids), max(1, len(inventory.shapes))
+        shape, state = inventory.shape.view, inventory.state.view
+        alive = (state != 0) & (state != MachineState.FAILED)
+        t.column(H_COUNT, known)[:] = np.bincount(shape[alive], minlength=known)
+        rows = np.flatnonzero((inventory.bound.view < 0) & (_TIERS[state] != _NO_TIER))
+        rows = rows[(inventory.not_before.view[rows] <= now) & (t.column(H_HELD)[shape[rows]] == 0)]
+        t.column(H_POOL, known)[:] = np.bincount(shape[rows], minlength=known)
+        tier, rank = _TIERS[state[rows]].astype(np.int64), inventory.rank.view[rows].astype(np.int64)
+        cohort, leader, group = self._cohorts(rows, tier, structure)
+        by_cohort = np.argsort(cohort << 32 | rank)
+        by_class = np.argsort(group[cohort] << 32 | rank)
+        cohorts, classes, spare = len(leader), int(group.max(initial=-1)) + 1, len(rows) + 1
+        # What may be given back is tried as if it were free.
+        spare += self._room[LEN_COHORTS] + machines * policy.reclaim_percent // 100
+        size = cohorts + classes + spare
+        t.reserve(dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(rows) + spare})
+        t.reserve(dict.fromkeys(range(A_KIND, A_COHORT + 1), len(rows) + self._room[LEN_ACTIONS]))
+        h = t.work.h
+        h[LEN_ACTIONS] = t.capacity(A_KIND)
+        h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = cohorts, cohorts + classes, size
+        of_class = np.zeros(classes, np.int64)
+        of_class[group] = leader
+        first = rows[np.concatenate([leader, of_class])]
+        left = np.concatenate([np.bincount(cohort, minlength=cohorts), np.bincount(group[cohort], minlength=classes)])
+        real = cohorts + classes
+        for place, values in (
+            (K_SHAPE, shape[first]),
+            (K_TIER, _TIERS[state[first]]),
+            (K_PRICE, inventory.price.view[first]),
+            (K_PROBABILITY, inventory.probability.view[first]),
+            (K_BUCKET, inventory.stamp_reclamation.view[first]),
+            (K_LEFT, left),
+            (K_HEAD, np.cumsum(left) - left),
+        ):
+            t.column(place, real)[:] = values
+        t.column(K_CLASS, cohorts)[:] = cohorts + group
+        t.column(K_HEAD)[real:size] = np.arange(2 * len(rows), 2 * len(rows) + spare)
+        t.column(K_LEFT)[real:size] = 0
+        t.column(K_TRIED, size)[:] = 0
+        t.column(K_BUYER, size)[:] = NONE
+        t.column(T_POOL, 2 * len(rows))[:] = np.concatenate([rows[by_cohort], rows[by_class]])
+        t.column(M_COHORT)[rows] = cohort
+        t.column(M_DRAWN)[rows] = 0
+        self._list_cohorts(t.column(K_SHAPE, cohorts))
+        kinds = max(1, kinds)
+        # Totals and lists of domains, one set a kind of gang at most, and machines with room.
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(h[MOST_DOMAINS])) + 4 * (known + len(self._needs))
+        t.reserve(dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds))
+        t.reserve({T_ARENA: self._room[LEN_ARENA] + arena})
+        t.work.h[LEN_ARENA] = t.capacity(T_ARENA)
+        for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
+            t.column(place, kinds)[:] = NONE
+
+    def _cohorts(self, rows: Array, tier: Array, structure: tuple[int, ...]) -> tuple[Array, Array, Array]:
+        """Each row's cohort, one row of each cohort, and each cohort's class."""
+        inventory = self._inventory
+        offer = inventory.offer.view[rows].astype(np.int64) * 2 + tier
+        _, leader, cohort = np.unique(offer, return_index=True, return_inverse=True)
+        first = rows[leader]
+        terms = np.stack(
+            [
+                self._shape_classes(structure)[inventory.shape.view[first]],
+                tier[leader],
+                inventory.price.view[first],
+                inventory.probability.view[first],
+                inventory.stamp_reclamation.view[first],
+            ]
+        )
+        return cohort.reshape(-1), leader, _groups(terms)
+
+    def _shape_classes(self, structure: tuple[int, ...]) -> Array:
+        """Each shape's class: equal for shapes that hold as much, match the same and share the domains of spreads."""
+        if self._classed != structure:
+            shapes = self._inventory.shapes
+            spread = np.unique(self._needs.spread_topology.view)
+            looked_at = (shapes.allocatable.view.T, shapes.matches.view, shapes.topologies.domain.view[spread])
+            self._shape_class = _groups(np.concatenate(looked_at))
+            self._classed = structure
+        return self._shape_class
+
+    def _list_cohorts(self, shape: Array) -> None:
+        """List for each topology and domain the cohorts whose machines stand there."""
+        topologies, t = self._inventory.shapes.topologies, self._tables
+        lists, starts, offsets = [], [np.zeros(1, np.int64)], []
+        listed = 0
+        for topology in range(len(topologies)):
+            places = topologies.domain.view[topology, shape]
+            inside = np.flatnonzero(places >= 0)
+            lists.append(inside[np.argsort(places[inside], kind="stable")])
+            offsets.append(sum(len(part) for part in starts) - 1)
+            starts.append(listed + np.cumsum(np.bincount(places[inside], minlength=topologies.count(topology))))
+            listed += len(inside)
+        tables = {
+            T_COHORT_LIST: np.concatenate([np.zeros(0, np.int64), *lists]),
+            T_COHORT_LIST_START: np.concatenate(starts),
+            T_COHORT_LIST_OFFSET: np.array(offsets, np.int64),
+        }
+        t.reserve({place: table.size for place, table in tables.items()})
+        for place, table in tables.items():
+            t.column(place, table.size)[:] = table
+
+
+def _groups(columns: Array) -> Array:
+    """Numbers for columns that are equal in all rows."""
+    group = np.zeros(columns.shape[1], np.int64)
+    for values in columns:
+        _, inverse = np.unique(values, return_inverse=True)
+        _, group = np.unique(group * (inverse.max(initial=0) + 1) + inverse.reshape(-1), return_inverse=True)
+        group = group.reshape(-1)
+    return group
