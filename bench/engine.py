@@ -155,8 +155,8 @@ def _settled(report: Report, name: str, engine: Engine, fleet: Fleet) -> float:
     _percentiles(report, f"{name}: nothing changed", still, None)
     for change in (_changes(fleet, few_clusters=True), _changes(fleet, few_clusters=False)):
         report.progress(f"{name}: {rounds} decisions, {change.title}")
-        # Where changes reach every cluster, everything is decided anew.
-        _changed(report, name, engine, fleet, change, rounds, changed_budget if change.few else full_budget)
+        # Where changes reach every cluster, everything is decided anew: no budget is given for that.
+        _changed(report, name, engine, fleet, change, rounds, changed_budget if change.few else None)
     return percentile(times, 0.5)
 
 
@@ -208,7 +208,7 @@ def _touched(record: MachineRecord) -> MachineRecord:
 
 
 def _changed(
-    report: Report, name: str, engine: Engine, fleet: Fleet, change: _Change, rounds: int, budget: float
+    report: Report, name: str, engine: Engine, fleet: Fleet, change: _Change, rounds: int, budget: float | None
 ) -> None:
     applying, deciding = [], []
     for turn in range(rounds + rounds % 2):

@@ -193,6 +193,10 @@ class Ids:
     def __getitem__(self, row: int) -> str:
         return self.encoded(row).decode(*_UTF8)
 
+    def many(self, rows: Array) -> list[str]:
+        """The strings of many rows."""
+        return [word.decode(*_UTF8) for word in self.words(rows)]
+
     def encoded(self, row: int) -> bytes:
         """The row's string as UTF-8, which compares as the strings do."""
         start, size = divmod(int(self._spans.view[row]), _SPAN)

@@ -121,25 +121,25 @@ class Engine:
         machine, slot = w.column(A_MACHINE)[kept], w.column(A_NEED)[kept]
         columns = (
             w.column(A_KIND)[kept],
-            machine,
             slot,
+            self.needs.cluster.view[slot],
             w.column(M_NUMBER)[machine],
             w.column(A_GRACE)[kept],
             w.column(A_OUTRANKED)[kept],
         )
-        needs, ids = self.needs.need, self.inventory.ids
-        names, cluster_of = self.inventory.clusters.values, self.needs.cluster.view
+        rows = zip(self.inventory.ids.many(machine), *(column.tolist() for column in columns), strict=True)
+        needs, names = self.needs.need, self.inventory.clusters.values
         actions = []
-        for kind, m, s, number, grace, outranked in zip(*(column.tolist() for column in columns), strict=True):
+        for machine_id, kind, s, c, number, grace, outranked in rows:
             need = needs[s]
             assert need is not None  # noqa: S101 - live slots only
-            profile, cluster = need.profile, str(names[cluster_of[s]])
+            profile, cluster = need.profile, str(names[c])
             stamp = Stamp(need.key, profile.priority, profile.interruption, profile.reclamation, number)
             if kind == PREEMPT:
                 reason = f"{cluster} at {profile.priority} outranks {'nobody' if outranked == LARGE else outranked}"
             else:
                 reason = f"{cluster} needs {profile.fingerprint}"
-            actions.append(Action(_KINDS[kind], ids[m], cluster, reason, grace, stamp))
+            actions.append(Action(_KINDS[kind], machine_id, cluster, reason, grace, stamp))
         return actions
 
     def _releases(self, w: Tables, policy: Policy) -> list[Action]:
@@ -163,4 +163,4 @@ class Engine:
         return ordered
 
     def _ids(self, w: Tables, rows: npt.NDArray[Any]) -> list[str]:
-        return [self.inventory.ids[m] for m in self._sorted(w, rows)]
+        return self.inventory.ids.many(np.array(self._sorted(w, rows), np.int64))

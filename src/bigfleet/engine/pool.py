@@ -95,10 +95,14 @@ class Pool:
         # What may be given back is tried as if it were free.
         spare += self._room[LEN_COHORTS] + machines * policy.reclaim_percent // 100
         size = cohorts + classes + spare
-        t.reserve(dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(rows) + spare})
-        t.reserve(dict.fromkeys(range(A_KIND, A_COHORT + 1), len(rows) + self._room[LEN_ACTIONS]))
+        sizes = dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(rows) + spare}
+        sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), len(rows) + self._room[LEN_ACTIONS])
+        sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
+        # Totals and lists of domains, one set a kind of gang at most, and machines with room.
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 4 * (known + len(self._needs))
+        t.reserve(sizes | {T_ARENA: self._room[LEN_ARENA] + arena})
         h = t.work.h
-        h[LEN_ACTIONS] = t.capacity(A_KIND)
+        h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)
         h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = cohorts, cohorts + classes, size
         of_class = np.zeros(classes, np.int64)
         of_class[group] = leader
@@ -124,12 +128,6 @@ class Pool:
         t.column(M_COHORT)[rows] = cohort
         t.column(M_DRAWN)[rows] = 0
         self._list_cohorts(t.column(K_SHAPE, cohorts))
-        kinds = max(1, kinds)
-        # Totals and lists of domains, one set a kind of gang at most, and machines with room.
-        arena = min(_LARGEST_ARENA, 3 * kinds * int(h[MOST_DOMAINS])) + 4 * (known + len(self._needs))
-        t.reserve(dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds))
-        t.reserve({T_ARENA: self._room[LEN_ARENA] + arena})
-        t.work.h[LEN_ARENA] = t.capacity(T_ARENA)
         for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
             t.column(place, kinds)[:] = NONE
 

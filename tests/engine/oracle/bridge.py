@@ -42,9 +42,9 @@ def decide(world: World) -> Decision:
     return decide_with(engine_of(world), world)
 
 
-def decide_with(engine: Engine, world: World, **options: bool) -> Decision:
+def decide_with(engine: Engine, world: World, *, full: bool = False) -> Decision:
     """What this engine decides, having been told this world."""
-    return oracle_decision(world, engine.decide(_policy(world.policy), world.now, world.next_binding, **options))
+    return oracle_decision(world, engine.decide(_policy(world.policy), world.now, world.next_binding, full=full))
 
 
 def engine_of(world: World) -> Engine:

@@ -1,14 +1,11 @@
 """One engine that lives on from decision to decision and is told only what changed; law 6 holds it to a new one."""
 
-import inspect
 from dataclasses import fields
 
 from bigfleet.engine.decide import Engine
 from bigfleet.model.need import NeedKey as ModelKey
 from oracle import bridge
 from oracle.world import Cluster, Decision, Machine, Need, World
-
-TAKES_FULL = "full" in inspect.signature(Engine.decide).parameters
 
 
 class Keeper:
@@ -31,9 +28,9 @@ class Keeper:
         return bridge.decide_with(self.engine, world)
 
     def decide_in_full(self, world: World) -> Decision:
-        """The same engine's answer from scratch, where it tells the two apart."""
+        """The same engine's answer from scratch."""
         self.tell(world)
-        return bridge.decide_with(self.engine, world, **({"full": True} if TAKES_FULL else {}))
+        return bridge.decide_with(self.engine, world, full=True)
 
     def tell(self, world: World, *, everything: bool = False) -> None:
         """Apply the differences; with `everything`, repeat what has not changed too, as a full list does."""
