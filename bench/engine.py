@@ -123,7 +123,7 @@ def _memory(report: Report, name: str, fleet: Fleet) -> Engine:
     inventory = tracemalloc.get_traced_memory()[0]
     engine.decide(Policy(), NOW, fleet.next_binding)
     gc.collect()
-    alone = tracemalloc.get_traced_memory()[0]
+    alone, parts = tracemalloc.get_traced_memory()[0], engine.footprint()
     _demand(engine, fleet)
     gc.collect()
     demand = tracemalloc.get_traced_memory()[0] - alone
@@ -134,6 +134,8 @@ def _memory(report: Report, name: str, fleet: Fleet) -> Engine:
     tracemalloc.stop()
     report.add(f"{name}: inventory (tracemalloc)", inventory / machines, "bytes/machine")
     report.add(f"{name}: engine's own state of its machines (tracemalloc)", alone / machines, "bytes/machine", 200)
+    for part, size in parts.items():
+        report.add(f"{name}: of it, in tables for {part}", size / machines, "bytes/machine")
     report.add(f"{name}: rows as they are kept", demand / fleet.rows, "bytes/row")
     report.add(f"{name}: all that the engine holds after a decision", held / machines, "bytes/machine")
     return engine

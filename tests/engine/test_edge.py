@@ -35,8 +35,10 @@ def test_verdicts_are_those_of_the_last_decision_only() -> None:
     engine.set_cluster(ClusterRecord(id="c"))
     unit = (("cpu", 1000),)
     engine.needs.replace("c", [Need(Profile(), unit, unit)])
-    first = engine.decide(Policy(), 0, 1).verdicts
+    decision = engine.decide(Policy(), 0, 1)
+    first = decision.verdicts
     assert first[0].unmet_reason is UnmetReason.NO_MATCHING_SUPPLY
+    assert decision.shortfalls() == [first[0]]
     engine.decide(Policy(), 1, 1)
     with pytest.raises(StaleError, match="before the next one"):
         _ = first[0]

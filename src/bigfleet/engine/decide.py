@@ -12,7 +12,7 @@ from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.layout import Layout
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.reading import COMMITTED, NOBODY
-from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp
+from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp, Verdict
 from bigfleet.engine.shapes import DaemonSets
 from bigfleet.engine.verdicts import Verdicts
 from bigfleet.engine.work import (
@@ -34,6 +34,7 @@ from bigfleet.engine.work import (
     NOW,
     OVERFLOW,
     PREEMPT,
+    part_of,
 )
 from bigfleet.model.machine import CapacityType, MachineState
 
@@ -53,9 +54,16 @@ class Decision(NamedTuple):
     excess: frozenset[str]
     capped: frozenset[str]
 
+    def shortfalls(self) -> list[Verdict]:
+        """The needs that were left short, first served first."""
+        return [self.verdicts[row] for row in self.verdicts.short()]
+
 
 class Engine:
-    """A shard's picture of its fleet, and the decisions it makes on it."""
+    """A shard's picture of its fleet, and the decisions it makes on it.
+
+    Records and rows are applied between decisions, never while one is made in another thread.
+    """
 
     def __init__(self) -> None:
         self.inventory = Inventory()
@@ -90,6 +98,13 @@ class Engine:
             if full:
                 layout.grow()
             full = True
+
+    def footprint(self) -> dict[str, int]:
+        """The bytes that decisions keep, by what they are for."""
+        parts = dict.fromkeys(("machines", "free", "rows", "taken", "pool", "other"), 0)
+        for place, size in self._layout.tables.footprint().items():
+            parts[part_of(place)] += size
+        return parts
 
     def _outcome(self, w: Tables, slots: npt.NDArray[Any], policy: Policy) -> Decision:
         kept = np.flatnonzero(w.column(A_KIND, int(w.work.h[ACTIONS])) >= 0)

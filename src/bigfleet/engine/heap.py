@@ -181,3 +181,7 @@ class Tables:
     def capacity(self, place: int) -> int:
         """How many entries a column has room for."""
         return self._capacity[place]
+
+    def footprint(self) -> dict[int, int]:
+        """The bytes of each column."""
+        return {place: size * (8 if place >= WIDE else 4) for place, size in self._capacity.items()}

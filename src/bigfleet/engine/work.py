@@ -250,3 +250,16 @@ class Work(NamedTuple):
     h: Array
     g: Array
     matches: Array
+
+
+def part_of(place: int) -> str:
+    """What a column is for, in a word."""
+    if M_SHAPE <= place <= M_DRAWN or M_NUMBER <= place <= M_NOT_BEFORE:
+        return "machines"
+    if N_RANK <= place <= N_WALK or N_ASKED <= place <= N_SAVED_MISSING or place == T_NEED_AGGREGATE:
+        return "rows"
+    if place in (E_MACHINE, E_VECTOR, E_UNITS, T_VECTOR):
+        return "taken"
+    if K_SHAPE <= place <= K_BUYER or A_KIND <= place <= A_COHORT or place == T_POOL:
+        return "pool"
+    return "free" if place == T_FREE else "other"
