@@ -38,10 +38,23 @@ warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes 
 	$(call say,bigfleet warm-up)
 	@$(BIN)/bigfleet warm-up
 
+# Tests that need the compiled engine; it is compiled while the others run.
+COMPILED := tests/engine tests/sim tests/cli
+
 .PHONY: test
-test: warm-up ## run the tests
+ifeq ($(TESTS),tests)
+test: $(STAMP) ## run the tests (TESTS=tests/engine for some of them)
+	$(call say,bigfleet warm-up beside the tests that do without the engine)
+	@$(BIN)/bigfleet warm-up & warm=$$!; \
+	$(BIN)/python -m pytest tests $(COMPILED:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
+	wait $$warm
+	$(call say,pytest $(COMPILED))
+	@$(BIN)/python -m pytest -n 2 $(COMPILED)
+else
+test: warm-up
 	$(call say,pytest $(TESTS))
 	@$(BIN)/python -m pytest -n 2 $(TESTS)
+endif
 
 .PHONY: lint
 lint: $(STAMP) ## check style, types, layers, protos
