@@ -45,6 +45,7 @@ from bigfleet.engine.work import (
     M_ACTION,
     M_BOUND,
     M_CLUSTER,
+    M_COHORT,
     M_DRAIN_SECONDS,
     M_DRAWN,
     M_FLAGS,
@@ -167,13 +168,15 @@ class Layout:
         order, count = needs.order(), max(1, len(inventory.clusters))
         self._reserve(len(inventory.ids), len(needs.need), count)
         dirty = self.tables.column(C_DISTURBED, count) != 0
-        touched = self._lay_machines(dirty, anew=anew)
+        changed, touched = self._lay_machines(dirty, anew=anew)
         stale = self._rows.lay_clusters(clusters, clusters if anew else {*told, *self._rows.held}, count)
         self._structure.lay(self._width)
         self._rows.lay(clusters, order, now, stale | anew)
         dirty |= stale
+        if self.tables.work.h[OVERFLOW]:
+            self._pool.forget()
         self._pool.lay_policy(policy, now)
-        self._pool.lay(policy, now, self._structure.shown, self._rows.kinds)
+        self._pool.lay(policy, now, changed, self._structure.shown, self._rows.kinds)
         h = self.tables.work.h
         h[NOW], h[NEXT_BINDING] = now, next_binding
         h[[ACTIONS, OVERFLOW, SEATS, SPARES, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
@@ -238,7 +241,7 @@ class Layout:
         h[LEN_ENTRIES], h[LEN_SEATS] = t.capacity(E_MACHINE), t.capacity(S_MACHINE)
         h[LEN_VECTORS], h[LEN_VICTIMS] = t.capacity(T_VECTOR) // width, t.capacity(T_VICTIM)
         old_machines, old_slots, old_clusters = self._count
-        for place in (M_LISTED, M_ACTION, M_SERVES, M_STOOD):
+        for place in (M_LISTED, M_ACTION, M_SERVES, M_STOOD, M_COHORT):
             t.column(place)[old_machines:machines] = NONE
         t.column(N_RANK)[old_slots:slots] = NONE
         for place in range(C_FIRST, C_LIVE_TAIL + 1):
@@ -246,19 +249,21 @@ class Layout:
         self._rows.widen(clusters)
         self._count = machines, slots, clusters
 
-    def _lay_machines(self, dirty: Array, *, anew: bool) -> Array:
-        """Show what changed of machines, and put what moved on its cluster's list; the clusters with any change.
+    def _lay_machines(self, dirty: Array, *, anew: bool) -> tuple[Array, Array]:
+        """Show what changed of machines, and put what moved on its cluster's list; what changed, and in which clusters.
 
-        What the last decision bound counts as changed: it only decided, and nothing is done yet.
+        What the last decision bound is shown as it was: it only decided, and nothing is done yet.
         """
         inventory, t = self._inventory, self.tables
-        changed, moved = inventory.changes()
+        told, moved = inventory.changes()
         machines = len(inventory.ids)
         if anew:
-            changed = moved = np.arange(machines)
+            told = moved = np.arange(machines)
+        changed = told
         undone = np.unique(t.column(A_MACHINE, int(t.work.h[ACTIONS])))
         if len(undone):
             t.column(M_ACTION)[undone] = NONE
+            t.column(M_DRAWN)[undone] = 0
             changed, moved = np.union1d(changed, undone), np.union1d(moved, undone)
         for place, column in (
             (M_SHAPE, inventory.shape),
@@ -293,4 +298,4 @@ class Layout:
         fresh = moved[inventory.bound.view[moved] >= 0]
         fresh = fresh[np.lexsort((inventory.rank.view[fresh], inventory.number.view[fresh]))]
         linking.relist(t.work, moved, fresh, dirty)
-        return touched
+        return told, touched

@@ -55,12 +55,18 @@ _TIERS[[MachineState.SPECULATIVE, MachineState.DELETING]] = 1
 
 
 class Pool:
-    """The free pool in the tables, laid anew for every decision, with `room` for what decisions add to it."""
+    """The free pool in the tables, sorted anew when a change reaches it, with `room` for what decisions add to it."""
 
     def __init__(self, tables: Tables, inventory: Inventory, needs: NeedsTable, room: Mapping[int, int]) -> None:
         self._tables, self._inventory, self._needs, self._room = tables, inventory, needs, room
         self._shape_class = np.zeros(0, np.int64)
-        self._classed = tuple[int, ...]()
+        self._classed = self._sorted = tuple[int, ...]()
+        self._members = self._left = self._held = np.zeros(0, np.int64)
+        self._cohort_count = self._due = 0
+
+    def forget(self) -> None:
+        """Sort the pool anew the next time: a decision broke off while it drew from it."""
+        self._sorted = ()
 
     def lay_policy(self, policy: Policy, now: int) -> None:
         """Show the weights of a victim's score, and which shapes are held out."""
@@ -73,63 +79,92 @@ class Pool:
             if until > now:
                 held[shapes.of_class(instance_type, zone, capacity_type)] = 1
 
-    def lay(self, policy: Policy, now: int, structure: tuple[int, ...], kinds: int) -> None:
+    def lay(self, policy: Policy, now: int, changed: Array, structure: tuple[int, ...], kinds: int) -> None:
         """Show the free pool: Idle or on its way there, then Speculative or on its way there; equal machines together.
 
         Each machine stands in the cohort of its shape, for gangs, and in one class of cohorts that differ in nothing
         that a requirement or a spread looks at, for all others. Spares, one for each machine bought, follow.
         """
         inventory, t = self._inventory, self._tables
-        machines, known = len(inventory.ids), max(1, len(inventory.shapes))
+        machines, known, kinds = len(inventory.ids), max(1, len(inventory.shapes)), max(1, kinds)
         shape, state = inventory.shape.view, inventory.state.view
         alive = (state != 0) & (state != MachineState.FAILED)
         t.column(H_COUNT, known)[:] = np.bincount(shape[alive], minlength=known)
-        rows = np.flatnonzero((inventory.bound.view < 0) & (_TIERS[state] != _NO_TIER))
-        rows = rows[(inventory.not_before.view[rows] <= now) & (t.column(H_HELD)[shape[rows]] == 0)]
-        t.column(H_POOL, known)[:] = np.bincount(shape[rows], minlength=known)
-        tier, rank = _TIERS[state[rows]].astype(np.int64), inventory.rank.view[rows].astype(np.int64)
-        cohort, leader, group = self._cohorts(rows, tier, structure)
-        by_cohort = np.argsort(cohort << 32 | rank)
-        by_class = np.argsort(group[cohort] << 32 | rank)
-        cohorts, classes, spare = len(leader), int(group.max(initial=-1)) + 1, len(rows) + 1
+        held = t.column(H_HELD, known)
+        if not self._stands(now, changed, structure, held):
+            self._sort(now, structure, held)
+        size = len(self._left) + len(self._members) + 1 + self._room[LEN_COHORTS]
         # What may be given back is tried as if it were free.
-        spare += self._room[LEN_COHORTS] + machines * policy.reclaim_percent // 100
-        size = cohorts + classes + spare
-        sizes = dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(rows) + spare}
-        sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), len(rows) + self._room[LEN_ACTIONS])
+        size += machines * policy.reclaim_percent // 100
+        sizes = dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(self._members) + size}
+        sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), len(self._members) + self._room[LEN_ACTIONS])
         sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
         # Totals and lists of domains, one set a kind of gang at most, and machines with room.
         arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 4 * (known + len(self._needs))
         t.reserve(sizes | {T_ARENA: self._room[LEN_ARENA] + arena})
         h = t.work.h
         h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)
-        h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = cohorts, cohorts + classes, size
+        h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = self._cohort_count, len(self._left), size
+        self._begin(size)
+        for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
+            t.column(place, kinds)[:] = NONE
+
+    def _stands(self, now: int, changed: Array, structure: tuple[int, ...], held: Array) -> bool:
+        """Whether the pool is what it was: no change has reached a machine that is or was in it."""
+        if structure != self._sorted or now >= self._due or not np.array_equal(held, self._held):
+            return False
+        if (self._tables.column(M_COHORT)[changed] != NONE).any():
+            return False
+        inventory = self._inventory
+        return not ((inventory.bound.view[changed] < 0) & (_TIERS[inventory.state.view[changed]] != _NO_TIER)).any()
+
+    def _sort(self, now: int, structure: tuple[int, ...], held: Array) -> None:
+        """Sort the pool into cohorts and classes."""
+        inventory, t = self._inventory, self._tables
+        shape, state = inventory.shape.view, inventory.state.view
+        t.column(M_COHORT)[self._members] = NONE
+        free = np.flatnonzero((inventory.bound.view < 0) & (_TIERS[state] != _NO_TIER))
+        later = inventory.not_before.view[free]
+        self._due = int(later[later > now].min(initial=np.iinfo(np.int64).max))
+        rows = free[(later <= now) & (held[shape[free]] == 0)]
+        t.column(H_POOL, len(held))[:] = np.bincount(shape[rows], minlength=len(held))
+        tier, rank = _TIERS[state[rows]].astype(np.int64), inventory.rank.view[rows].astype(np.int64)
+        cohort, leader, group = self._cohorts(rows, tier, structure)
+        order = np.concatenate([np.argsort(cohort << 32 | rank), np.argsort(group[cohort] << 32 | rank)])
+        cohorts, classes = len(leader), int(group.max(initial=-1)) + 1
         of_class = np.zeros(classes, np.int64)
         of_class[group] = leader
         first = rows[np.concatenate([leader, of_class])]
-        left = np.concatenate([np.bincount(cohort, minlength=cohorts), np.bincount(group[cohort], minlength=classes)])
+        self._left = np.concatenate(
+            [np.bincount(cohort, minlength=cohorts), np.bincount(group[cohort], minlength=classes)]
+        )
+        self._members, self._cohort_count = rows, cohorts
+        self._sorted, self._held = structure, held.copy()
         real = cohorts + classes
+        t.reserve(dict.fromkeys(range(K_SHAPE, K_BUYER + 1), real) | {T_POOL: len(order)})
         for place, values in (
             (K_SHAPE, shape[first]),
             (K_TIER, _TIERS[state[first]]),
             (K_PRICE, inventory.price.view[first]),
             (K_PROBABILITY, inventory.probability.view[first]),
             (K_BUCKET, inventory.stamp_reclamation.view[first]),
-            (K_LEFT, left),
-            (K_HEAD, np.cumsum(left) - left),
         ):
             t.column(place, real)[:] = values
         t.column(K_CLASS, cohorts)[:] = cohorts + group
-        t.column(K_HEAD)[real:size] = np.arange(2 * len(rows), 2 * len(rows) + spare)
-        t.column(K_LEFT)[real:size] = 0
-        t.column(K_TRIED, size)[:] = 0
-        t.column(K_BUYER, size)[:] = NONE
-        t.column(T_POOL, 2 * len(rows))[:] = np.concatenate([rows[by_cohort], rows[by_class]])
+        t.column(T_POOL, len(order))[:] = rows[order]
         t.column(M_COHORT)[rows] = cohort
         t.column(M_DRAWN)[rows] = 0
         self._list_cohorts(t.column(K_SHAPE, cohorts))
-        for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
-            t.column(place, kinds)[:] = NONE
+
+    def _begin(self, size: int) -> None:
+        """Let nobody have drawn from any cohort, and no spare be there yet."""
+        t, real = self._tables, len(self._left)
+        t.column(K_LEFT, real)[:] = self._left
+        t.column(K_HEAD, real)[:] = np.cumsum(self._left) - self._left
+        t.column(K_HEAD)[real:size] = np.arange(2 * len(self._members), 2 * len(self._members) + size - real)
+        t.column(K_LEFT)[real:size] = 0
+        t.column(K_TRIED, size)[:] = 0
+        t.column(K_BUYER, size)[:] = NONE
 
     def _cohorts(self, rows: Array, tier: Array, structure: tuple[int, ...]) -> tuple[Array, Array, Array]:
         """Each row's cohort, one row of each cohort, and each cohort's class."""
