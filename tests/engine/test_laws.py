@@ -1,4 +1,4 @@
-"""The laws of section 10 as properties of the oracle; hypothesis draws the worlds, so that a failure comes shrunk."""
+"""The laws of section 10 as properties of the engine; hypothesis draws the worlds, so that a failure comes shrunk."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -63,6 +63,15 @@ def test_law_4_a_higher_need_goes_first(world: World) -> None:
 @given(worlds())
 def test_law_4_lower_demand_changes_nothing_above_it_in_phase_1(world: World) -> None:
     assert laws.ignores_lower_demand(world) == []
+
+
+@QUICK
+@given(worlds())
+def test_law_8_what_needs_take_is_a_packing_of_their_units(world: World) -> None:
+    decision = decide(world)
+    assert laws.conserves(world, decision) == []
+    for verdict in decision.verdicts:
+        assert verdict.satisfied == (not verdict.residual)
 
 
 @QUICK

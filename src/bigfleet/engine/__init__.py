@@ -1,4 +1,4 @@
-"""The decision: which machines serve which cluster, from columns of integers.
+"""The decision engine: which machines should be bound to which cluster. Enter by `decide.Engine`.
 
-Pure functions of (machines, needs, policy, clock). No I/O, no randomness, no wire types. Empty until built.
+Compiled walks over one heap of columns; no network, no Kubernetes, no event loop, no clock but the one it is given.
 """

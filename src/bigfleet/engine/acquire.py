@@ -6,16 +6,19 @@ from bigfleet.engine.credit import take, take_divisible
 from bigfleet.engine.heap import at
 from bigfleet.engine.market import cohort_at, cohort_range, draw, is_better, is_open, open_spares, price_for_gap
 from bigfleet.engine.work import (
+    ACTIONS,
     BOOTSTRAP,
     K_BUYER,
     K_LEFT,
     K_SHAPE,
+    LEN_ACTIONS,
     M_STATE,
     N_ACTS,
     N_DIVISIBLE,
     N_MISSING,
     N_SPREAD,
     NONE,
+    OVERFLOW,
     PROVISION,
     T_SPREAD_START,
     Work,
@@ -49,7 +52,10 @@ def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, flo
 
 @walk
 def buy(w: Work, need: int, cohort: int) -> int:
-    """Bind the cohort's first machine; what is Speculative or being deleted must be created first."""
+    """Bind the cohort's first machine, NONE without room to note it; what is not there yet must be created first."""
+    if w.h[ACTIONS] >= w.h[LEN_ACTIONS]:
+        w.h[OVERFLOW] = LEN_ACTIONS
+        return NONE
     machine = draw(w, cohort)
     if at(w, K_BUYER, cohort) != NONE:
         evict(w, machine)
@@ -73,6 +79,8 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
         more = True
         while more:
             machine = buy(w, need, cohort)
+            if machine == NONE:
+                return
             if at(w, N_DIVISIBLE, need):
                 if not take_divisible(w, need, machine):
                     return

@@ -312,3 +312,12 @@ def _hashes(names: Sequence[str]) -> npt.NDArray[np.int64]:
 def places(order: Array, rows: Sequence[int], value: Callable[[int], Any]) -> npt.NDArray[np.int64]:
     """Where each of these rows belongs in an order of rows by their values."""
     return np.array([bisect.bisect_left(order, value(row), key=value) for row in rows], np.int64)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text can be written; a lone half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -30,7 +30,6 @@ from bigfleet.engine.work import (
     K_PROBABILITY,
     K_SHAPE,
     K_TIER,
-    LEN_ACTIONS,
     LEN_COHORTS,
     LOOSE,
     M_ACTION,
@@ -117,7 +116,7 @@ def evict(w: Work, machine: int) -> None:
             _leave_own(w, need, machine)
         need = at(w, N_LATER, need)
     before, place = NONE, at(w, C_ALL_HEAD, cluster)
-    while place != machine:
+    while place != machine and place != NONE:
         before, place = place, at(w, M_ALL_NEXT, place)
     if before == NONE:
         put(w, C_ALL_HEAD, cluster, at(w, M_ALL_NEXT, machine))
@@ -166,9 +165,6 @@ def bind(w: Work, need: int, machine: int, kind: int, grace: int, outranked: int
     """Commit a machine to the need's cluster, stamped for the need, last in the binding order, all of it free."""
     cluster = at(w, N_CLUSTER, need)
     a = w.h[ACTIONS]
-    if a >= w.h[LEN_ACTIONS]:
-        w.h[OVERFLOW] = LEN_ACTIONS
-        return
     put(w, A_KIND, a, kind)
     put(w, A_MACHINE, a, machine)
     put(w, A_NEED, a, need)

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine import passes
-from bigfleet.engine.giveback import RECLAIM_GRACE, give_back
+from bigfleet.engine.giveback import RECLAIM_GRACE, draining_by_cluster, give_back
 from bigfleet.engine.heap import Tables
 from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.layout import Layout
 from bigfleet.engine.needs import NeedsTable
-from bigfleet.engine.reading import COMMITTED, NOBODY
+from bigfleet.engine.reading import COMMITTED, MAX_NUMBER, MAX_TIME, NOBODY
 from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp, Verdict
 from bigfleet.engine.shapes import DaemonSets
 from bigfleet.engine.verdicts import Verdicts
@@ -76,6 +76,8 @@ class Engine:
     def set_cluster(self, record: ClusterRecord) -> None:
         """Take what a cluster's session shows."""
         self.inventory.clusters.intern(record.id)
+        # Resources that only a daemon names must be known before tables are laid.
+        self._daemons.intern(record.daemons)
         self._clusters[record.id] = record
         self._told.add(record.id)
 
@@ -84,6 +86,10 @@ class Engine:
 
         The verdicts of the decision before end with it.
         """
+        if not 0 <= next_binding <= MAX_NUMBER - len(self.inventory):
+            raise ValueError(f"next_binding: is {next_binding}, but must lie between 0 and 2**62 less the machines")
+        if not -MAX_TIME <= now <= MAX_TIME:
+            raise ValueError(f"now: is {now}, but must lie within 2**62 seconds of 0")
         layout = self._layout
         while True:
             rows = layout.prepare(self._clusters, self._told, policy, now, next_binding, full=full)
@@ -94,10 +100,10 @@ class Engine:
                 passes.phase_two(w.work, layout.order)
             if not w.work.h[OVERFLOW]:
                 passes.mark_excess(w.work, layout.touched)
-                return self._outcome(w, layout.order, policy)
-            if full:
-                layout.grow()
-            full = True
+                decision = self._outcome(w, layout.order, policy)
+                if not w.work.h[OVERFLOW]:
+                    return decision
+            layout.break_off()
 
     def footprint(self) -> dict[str, int]:
         """The bytes that decisions keep, by what they are for."""
@@ -115,12 +121,14 @@ class Engine:
         excess, capped = set(), set()
         names = self.inventory.clusters.values
         with_excess = [str(names[number]) for number in np.flatnonzero(w.column(C_EXCESS)[: len(names)]).tolist()]
+        draining = draining_by_cluster(w) if with_excess else np.zeros(0, np.int64)
         for cluster_id in sorted(with_excess):
             record = self._clusters.get(cluster_id)
             if record is None or not record.reported:
                 continue
             excess.add(cluster_id)
-            result = give_back(w, self.inventory, record, policy)
+            leaving = int(draining[self.inventory.clusters.intern(cluster_id)])
+            result = give_back(w, self.inventory, record, leaving, policy)
             actions += [
                 Action(Kind.RECLAIM, self.inventory.ids[m], cluster_id, "no need took it", RECLAIM_GRACE)
                 for m in result.machines

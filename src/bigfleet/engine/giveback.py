@@ -13,10 +13,12 @@ from bigfleet.engine.work import (
     C_ALL_HEAD,
     C_FIRST,
     E_MACHINE,
+    ENTRIES,
     FIRST_SPARE,
     H_HELD,
     K_LEFT,
     K_SHAPE,
+    LEN_CLUSTERS,
     LEN_MACHINES,
     LOOSE,
     M_ACTION,
@@ -36,6 +38,8 @@ from bigfleet.engine.work import (
     N_LATER,
     NOW,
     SPARES,
+    VECTORS,
+    Array,
 )
 from bigfleet.model.machine import MachineState
 
@@ -49,8 +53,16 @@ class GiveBack(NamedTuple):
     capped: bool
 
 
-def give_back(w: Tables, inventory: Inventory, cluster: ClusterRecord, policy: Policy) -> GiveBack:
-    """What a cluster that has excess gives back now, within the rails."""
+def draining_by_cluster(w: Tables) -> Array:
+    """How many machines drain from each cluster for nobody."""
+    n = int(w.work.h[LEN_MACHINES])
+    state, home, bound = w.column(M_STATE, n), w.column(M_CLUSTER, n), w.column(M_BOUND, n)
+    leaving = home[(state == MachineState.DRAINING) & (bound == NOBODY) & (home != NOBODY)]
+    return np.bincount(leaving, minlength=int(w.work.h[LEN_CLUSTERS]))
+
+
+def give_back(w: Tables, inventory: Inventory, cluster: ClusterRecord, draining: int, policy: Policy) -> GiveBack:
+    """What a cluster that has excess gives back now, within the rails; so many drain from it for nobody already."""
     number = inventory.clusters.intern(cluster.id)
     now = int(w.work.h[NOW])
     since = now if cluster.excess_since is None else cluster.excess_since
@@ -58,7 +70,7 @@ def give_back(w: Tables, inventory: Inventory, cluster: ClusterRecord, policy: P
         return GiveBack([], False)
     machines = _machines(w, number)
     configured = [m for m in machines if _is_configured(w, m)]
-    rail = _rail(w, number, len(configured), cluster, policy)
+    rail = _rail(len(configured), draining, cluster, policy)
     if passes.is_covered(w.work, number):
         candidates = _emission(w, inventory, cluster, _untaken_in_keep_order(w, number, machines))
         head = candidates[:rail]
@@ -99,6 +111,7 @@ def _untaken_in_keep_order(w: Tables, cluster: int, machines: list[int]) -> list
             w.column(M_RANK)[m],
         ),
     )
+    before = w.work.h[[ENTRIES, VECTORS]]
     passes.credit_in(w.work, cluster, np.array(order, np.int64))
     taken = set()
     need = int(w.column(C_FIRST)[cluster])
@@ -107,6 +120,7 @@ def _untaken_in_keep_order(w: Tables, cluster: int, machines: list[int]) -> list
         taken.update(w.column(E_MACHINE)[first : first + int(w.column(N_COUNT)[need])].tolist())
         need = int(w.column(N_LATER)[need])
     passes.restore_all(w.work, cluster)
+    w.work.h[[ENTRIES, VECTORS]] = before
     return [m for m in machines if m not in taken and _is_configured(w, m)]
 
 
@@ -142,19 +156,18 @@ def _leaves_all_covered(w: Tables, cluster: int, head: list[int]) -> bool:
             w.column(K_LEFT)[at] = 1
     loose = int(w.work.h[LOOSE])
     w.work.h[SPARES], w.work.h[LOOSE] = spares + len(head), 1
+    before = w.work.h[[ENTRIES, VECTORS]]
     covered = passes.credit_anew(w.work, cluster)
     w.column(M_BOUND)[head] = cluster
     passes.restore_all(w.work, cluster)
+    w.work.h[[ENTRIES, VECTORS]] = before
     w.column(K_LEFT)[first : first + len(head)] = 0
     w.work.h[SPARES], w.work.h[LOOSE] = spares, loose
     return bool(covered)
 
 
-def _rail(w: Tables, cluster: int, configured: int, record: ClusterRecord, policy: Policy) -> int:
+def _rail(configured: int, draining: int, record: ClusterRecord, policy: Policy) -> int:
     """At most so many a window, and so many draining at once; at least one of each."""
-    n = int(w.work.h[LEN_MACHINES])
-    state, home, bound = w.column(M_STATE, n), w.column(M_CLUSTER, n), w.column(M_BOUND, n)
-    draining = int(((state == MachineState.DRAINING) & (home == cluster) & (bound == NOBODY)).sum())
     window = max(1, configured * policy.reclaim_percent // 100) - record.reclaimed_in_window
     at_once = max(1, (configured + draining) * policy.draining_percent // 100) - draining
     return max(0, min(window, at_once))

@@ -62,6 +62,8 @@ class Inventory:
         self.rankings = 0
         """How often all ranks were given anew; in between, a machine keeps its rank for as long as it is there."""
         self.generation = 0
+        self.edits = 0
+        """How often machines were applied or removed."""
         """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.key_columns = [self.own]
         """All columns that hold numbers of `keys`, those of other tables too."""
@@ -82,6 +84,7 @@ class Inventory:
 
     def apply(self, records: Iterable[MachineRecord]) -> None:
         """Add or replace machines, the last word on each. All are checked first: on RecordError nothing has changed."""
+        self.edits += 1
         given = list(records)
         latest = {record.machine.id: record for record in given}
         if len(latest) < len(given):
@@ -91,6 +94,7 @@ class Inventory:
 
     def remove(self, machine_ids: Iterable[str]) -> None:
         """Forget machines; one that is not there is no error."""
+        self.edits += 1
         gone = self.ids.remove(list(machine_ids))
         self._size -= len(gone)
         self.keys.ended(len(gone))

@@ -134,9 +134,13 @@ class Layout:
         """The slots of all rows, in order."""
         return self._rows.order
 
-    def grow(self) -> None:
-        """Make four times as much room for the scratch that the last decision ran out of."""
+    def break_off(self) -> None:
+        """Give up on a decision that ran out of scratch: the next has four times as much of it, and all is laid anew.
+
+        Lists and marks may have been left halfway.
+        """
         self._room[int(self.tables.work.h[OVERFLOW])] *= 4
+        self._foundation = ()
 
     def prepare(
         self,
@@ -173,15 +177,13 @@ class Layout:
         self._structure.lay(self._width)
         self._rows.lay(clusters, order, now, stale | anew)
         dirty |= stale
-        if self.tables.work.h[OVERFLOW]:
-            self._pool.forget()
         self._pool.lay_policy(policy, now)
         self._pool.lay(policy, now, changed, self._structure.shown, self._rows.kinds)
         h = self.tables.work.h
         h[NOW], h[NEXT_BINDING] = now, next_binding
         h[[ACTIONS, OVERFLOW, SEATS, SPARES, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
         self.tables.column(C_DISTURBED, count)[:] = 0
-        if full:
+        if full or anew:
             dirty[:] = True
         linking.wake(self.tables.work, dirty)
         awake = dirty[needs.cluster.view[order]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bigfleet.engine.arrays import Column, Grid, Names, places
+from bigfleet.engine.arrays import Column, Grid, Names, is_utf8, places
 from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.reading import NOBODY
 from bigfleet.engine.shapes import CAPACITY_TYPE, PODS_DIM
@@ -98,6 +98,8 @@ class NeedsTable:
         )
         inventory.key_columns.append(self.own)
         self.generation = 0
+        self.edits = 0
+        """How often rows were changed."""
         """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.spread_start = Column(np.int64)
         self.spread_start.append(0)
@@ -132,6 +134,9 @@ class NeedsTable:
         for key in gone:
             self._free(slots.pop(key))
         for key, need in rows.items():
+            if not key.unit:
+                # Resources that only a divisible row names must be known before tables are laid.
+                self._shapes.dimensions.row(need.aggregate)
             if key in came:
                 slots[key] = self._add(cluster, cluster_id, key, need, came[key])
                 self._arrivals = max(self._arrivals, came[key] + 1)
@@ -140,6 +145,7 @@ class NeedsTable:
                 self.need[slot] = need
                 self.asked.view[slot] = need.units
         self._changed.add(cluster)
+        self.edits += 1
 
     def _differences(
         self, cluster_id: str, slots: Mapping[NeedKey, int], needs: Sequence[Need]
@@ -307,15 +313,18 @@ def _summed(cluster_id: str, one: Need, other: Need) -> Need:
 
 def _check(cluster_id: str, key: NeedKey, need: Need, arrival: int) -> None:
     """What a profile does not check itself: all by which sums and places in the order could overflow or collide."""
-    for field, text in (("cluster", cluster_id), ("group", key.group)):
-        if "\0" in text:
-            raise NeedError(cluster_id, key.fingerprint, field, "must not contain NUL")
+    names = [name for name, _ in key.unit]
+    if names != sorted(set(names)):
+        raise NeedError(cluster_id, key.fingerprint, "unit", "must name each resource once, in order")
+    for field, text in (("cluster", cluster_id), ("group", key.group), *(("unit", name) for name in names)):
+        if "\0" in text or not is_utf8(text):
+            raise NeedError(cluster_id, key.fingerprint, field, "must be text without NUL that UTF-8 can write")
     for field, vector, least, most in (
         ("unit", key.unit, 1, MAX_UNITS),
         ("aggregate", need.aggregate, 0, MAX_TOTAL),
     ):
         for name, amount in vector:
-            if not least <= amount <= most:
+            if not isinstance(amount, int) or not least <= amount <= most:
                 problem = f"is {amount}, but must lie between {least} and {most}"
                 raise NeedError(cluster_id, key.fingerprint, f"{field}[{name!r}]", problem)
     for field, value, most in (("units", need.units, MAX_ASKED), ("arrival", arrival, MAX_ARRIVAL)):

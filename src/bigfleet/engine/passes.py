@@ -30,6 +30,7 @@ from bigfleet.engine.work import (
     E_MACHINE,
     E_UNITS,
     E_VECTOR,
+    ENTRIES,
     H_LEFT,
     H_POOL,
     LEN_CLUSTERS,
@@ -73,6 +74,7 @@ from bigfleet.engine.work import (
     T_SAVED_GAP,
     T_UNIT,
     T_VECTOR,
+    VECTORS,
     VERSION,
     VICTIMS,
     WIDTH,
@@ -189,7 +191,7 @@ def serve_once_more(w: Work, need: int) -> None:
         return
     for d in range(w.h[WIDTH]):
         put(w, T_SAVED_GAP, d, cell(w, T_NEED_AGGREGATE, need, d))
-    missing = at(w, N_MISSING, need)
+    missing, entries, vectors = at(w, N_MISSING, need), w.h[ENTRIES], w.h[VECTORS]
     later = need
     while later >= 0:
         save(w, later)
@@ -210,6 +212,7 @@ def serve_once_more(w: Work, need: int) -> None:
         while later >= 0:
             restore(w, later)
             later = at(w, N_LATER, later)
+        w.h[ENTRIES], w.h[VECTORS] = entries, vectors
         return
     w.h[VERSION] = w.h[VERSION] + 1
     later = at(w, N_LATER, need)

@@ -64,10 +64,6 @@ class Pool:
         self._members = self._left = self._held = np.zeros(0, np.int64)
         self._cohort_count = self._due = 0
 
-    def forget(self) -> None:
-        """Sort the pool anew the next time: a decision broke off while it drew from it."""
-        self._sorted = ()
-
     def lay_policy(self, policy: Policy, now: int) -> None:
         """Show the weights of a victim's score, and which shapes are held out."""
         shapes, t = self._inventory.shapes, self._tables

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.arrays import MAX_ID, Array
+from bigfleet.engine.arrays import MAX_ID, Array, is_utf8
 from bigfleet.engine.records import MachineRecord, Stakes, Stamp
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import INVARIANTS, InvariantError, Machine, check_invariants
@@ -154,11 +154,14 @@ def _refuse_state(machine: Machine) -> None:
 
 
 def check_amounts(machine: Machine) -> None:
-    """Raise RecordError for an amount of a resource that is out of bounds."""
+    """Raise RecordError for an amount of a resource that is out of bounds, or a label that cannot be written."""
+    for label, value in machine.labels.items():
+        if not is_utf8(label) or not is_utf8(value):
+            raise RecordError(machine.id, f"labels[{label!r}]", "must be text that UTF-8 can write")
     field = "resources" if machine.allocatable is None else "allocatable"
     for name, amount in machine.usable:
         most = MAX_PODS if name == PODS else MAX_UNITS
-        if not 0 <= amount <= most:
+        if not isinstance(amount, int) or not 0 <= amount <= most:
             raise RecordError(machine.id, f"{field}[{name!r}]", f"is {amount}, but must lie between 0 and {most}")
 
 
@@ -168,7 +171,7 @@ def _offered(ids: Sequence[str], price: Sequence[float], probability: Sequence[f
     return {
         "price": np.rint(prices * 1e6).astype(np.int64),
         # Rounded up: what can be interrupted at all never counts as what cannot.
-        "probability": -(-np.rint(chances * 1e9).astype(np.int64) // 1000),
+        "probability": np.maximum(-(-np.rint(chances * 1e9).astype(np.int64) // 1000), chances > 0),
     }
 
 

@@ -11,7 +11,7 @@ import msgspec
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Machine
 from bigfleet.model.need import Daemon, NeedKey
-from bigfleet.model.resources import Resources
+from bigfleet.model.resources import MAX_UNITS, Resources
 
 MAX_WEIGHT = 2.0
 """Above it the score of a victim 2**32 below its preemptor would not fit 64 bits."""
@@ -55,6 +55,14 @@ class MachineRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reclaim_hold_until: int = 0
 
 
+class ClusterError(ValueError):
+    """What a session shows that cannot be taken; names the cluster and the field."""
+
+    def __init__(self, cluster_id: str, field: str, problem: str) -> None:
+        self.cluster_id, self.field = cluster_id, field
+        super().__init__(f"cluster {cluster_id!r}: {field}: {problem}")
+
+
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One cluster as its session shows it. `held_out` maps fingerprints to the time before which they may not act."""
 
@@ -66,6 +74,18 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reclaimed_in_window: int = 0
     daemons: tuple[Daemon, ...] = ()
     held_out: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what would give a cluster more than there is."""
+        if not self.id:
+            raise ClusterError(self.id, "id", "must not be empty")
+        if self.reclaimed_in_window < 0:
+            raise ClusterError(self.id, "reclaimed_in_window", "must not be negative")
+        for daemon in self.daemons:
+            for name, amount in daemon.resources:
+                if not isinstance(amount, int) or not 0 <= amount <= MAX_UNITS:
+                    problem = f"is {amount}, but must lie between 0 and {MAX_UNITS}"
+                    raise ClusterError(self.id, f"daemons[{name!r}]", problem)
 
 
 class PolicyError(ValueError):

@@ -195,6 +195,8 @@ def fill_spread(w: Work, need: int, domain: int, buys: bool, victims: bool, own_
             take_victim(w, need, at(w, S_MACHINE, i))
         else:
             buy(w, need, at(w, S_EXTRA_COHORT, i))
+        if w.h[OVERFLOW]:
+            return
     for i in range(seats):
         if at(w, S_UNITS, i) > 0:
             take(w, need, at(w, S_MACHINE, i), at(w, S_UNITS, i))

@@ -51,15 +51,15 @@ from bigfleet.model.resources import Resources
 
 
 class StaleError(RuntimeError):
-    """Verdicts were asked for after the engine had decided again."""
+    """Verdicts were asked for after machines or rows had changed, or the engine had decided again."""
 
 
 class Verdicts:
-    """The outcome of one decision, need by need, in the order in which they were served, until the next decision."""
+    """The outcome of one decision, need by need, in the order in which they were served, until the next change."""
 
     def __init__(self, w: Tables, needs: NeedsTable, inventory: Inventory, slots: Array) -> None:
         self._tables, self._needs, self._inventory, self._slots = w, needs, inventory, slots
-        self._decision = w.decision
+        self._shown = self._now()
         kept = np.flatnonzero(w.column(A_KIND)[: w.work.h[ACTIONS]] >= 0)
         self._bought = _Bought(*(_by_need(w, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
 
@@ -68,9 +68,14 @@ class Verdicts:
 
     @property
     def _work(self) -> Tables:
-        if self._tables.decision != self._decision:
-            raise StaleError("the engine has decided again: ask a decision for its verdicts before the next one")
+        if self._now() != self._shown:
+            raise StaleError(
+                "machines or rows have changed, or the engine has decided again: ask for verdicts before that"
+            )
         return self._tables
+
+    def _now(self) -> tuple[int, int, int]:
+        return self._tables.decision, self._needs.edits, self._inventory.edits
 
     def __getitem__(self, row: int) -> Verdict:
         w, slot = self._work, int(self._slots[row])

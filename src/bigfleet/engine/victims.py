@@ -17,11 +17,13 @@ from bigfleet.engine.heap import (
 from bigfleet.engine.market import divisible_share, half_dollars
 from bigfleet.engine.reading import COMMITTED, EMPTY, PROTECTED, STAMPED, UNREQUESTED
 from bigfleet.engine.work import (
+    ACTIONS,
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
     H_WANTED,
     LARGE,
+    LEN_ACTIONS,
     LEN_MACHINES,
     LEN_SHAPES,
     LEN_VICTIMS,
@@ -262,7 +264,10 @@ def grace_of(w: Work, need: int, machine: int) -> int:
 
 @walk
 def take_victim(w: Work, need: int, machine: int) -> None:
-    """Preempt the machine for the need."""
+    """Preempt the machine for the need, if there is room to note it."""
+    if w.h[ACTIONS] >= w.h[LEN_ACTIONS]:
+        w.h[OVERFLOW] = LEN_ACTIONS
+        return
     serves, priority, _, _, _ = standing(w, machine)
     grace = grace_of(w, need, machine)
     evict(w, machine)
@@ -277,6 +282,8 @@ def preempt(w: Work, need: int, domain: int) -> None:
         if machine == NONE:
             return
         take_victim(w, need, machine)
+        if w.h[OVERFLOW]:
+            return
         if at(w, N_DIVISIBLE, need):
             if not take_divisible(w, need, machine):
                 return

@@ -146,10 +146,12 @@ def keeps_up_with_anything(case: Case) -> list[str]:
         if carried_out:
             kept = tuple(action for action in decision.actions if chance(source, carried_out))
             loop.apply(replace(decision, actions=kept), start=False)
-        world, names = edited(source, loop.world(), ALL, pick(source, [1, 2, 3, 4, 5, 0]))
+        before = loop.world()
+        world, names = edited(source, before, ALL, pick(source, [1, 2, 3, 4, 5, 0]))
         if chance(source, 40):
-            # Something to decide anew with whatever else has changed.
+            # Something to decide anew with whatever else has changed; the engine is told of both at once.
             world, more = edited(source, world, DEMAND, 1)
+            world = replace(world, needs=arrived(before.needs, world.needs))
             names += f", {more}"
     return []
 
