@@ -238,7 +238,7 @@ def test_a_need_without_amounts_below_its_unit_is_refused() -> None:
 
 
 def test_a_cluster_id_with_nul_is_refused() -> None:
-    with pytest.raises(NeedError, match="cluster: must not contain NUL"):
+    with pytest.raises(NeedError, match="cluster: must be text without NUL"):
         NeedsTable(Inventory()).replace("c\0", [GOOD])
 
 
