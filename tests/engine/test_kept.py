@@ -1,7 +1,9 @@
 """Law 6: an engine that is told only what changed answers as a new one that is told everything, byte for byte."""
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle import search
@@ -9,6 +11,8 @@ from oracle.build import fleet, machine, need
 from oracle.generate import Taste, cases
 from oracle.keeper import Twins
 from oracle.world import Need, World
+
+from bigfleet.engine.layout import Layout
 
 # A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_kept.py
 EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))
@@ -53,3 +57,16 @@ def test_law_6_a_fleet_that_begins_and_ends_with_no_machine() -> None:
         twins.decide(world)
         twins.decide(world)
     assert twins.wrong == []
+
+
+@pytest.mark.parametrize("name", ["one decision", "kept, loop", "kept, edits, rivals"])
+def test_decisions_that_run_out_of_every_scratch_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Layout.__init__
+
+    def cramped(layout: Layout, *parts: Any) -> None:
+        begin(layout, *parts)
+        layout._room.update(dict.fromkeys(layout._room, 1))
+
+    monkeypatch.setattr(Layout, "__init__", cramped)
+    for seed in range(25):
+        assert search.CHECKS[name][0](search.draw(name, seed)) == []
