@@ -1,16 +1,17 @@
 """Law 6: an engine that is told only what changed answers as a new one that is told everything, byte for byte."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle import search
-from oracle.build import fleet, machine, need
+from oracle.build import acted, fleet, machine, need
 from oracle.generate import Taste, cases
 from oracle.keeper import Twins
-from oracle.world import Need, World
+from oracle.world import Kind, Need, World
 
 from bigfleet.engine.layout import Layout
 
@@ -70,3 +71,26 @@ def test_decisions_that_run_out_of_every_scratch_are_the_same(name: str, monkeyp
     monkeypatch.setattr(Layout, "__init__", cramped)
     for seed in range(25):
         assert search.CHECKS[name][0](search.draw(name, seed)) == []
+
+
+def test_what_a_higher_need_no_longer_wants_wakes_the_one_that_went_without() -> None:
+    spare = machine("m", 4, "idle")
+    higher, lower = need("a", 1, 4, priority=9), need("b", 1, 4)
+    twins = Twins(in_full=False)
+    paused = twins.decide(fleet([spare], [higher, lower]))
+    assert [(a.machine, a.cluster) for a in paused.actions] == [("m", "a")]
+    freed = twins.decide(fleet([spare], [lower]))
+    assert [(a.machine, a.cluster) for a in freed.actions] == [("m", "b")]
+    assert twins.wrong == []
+
+
+def test_a_shape_that_is_held_out_leaves_the_kept_pool_and_comes_back() -> None:
+    idle, row = machine("m", 4, "idle"), need("a", 1, 4)
+    free = fleet([idle], [row])
+    shape = (idle.instance_type, idle.zone, idle.capacity_type)
+    held = replace(free, policy=replace(free.policy, held_out_shapes={shape: free.now + 10}))
+    twins = Twins(in_full=False)
+    worlds = (free, held, replace(held, now=free.now + 10), free)
+    bought = [acted(twins.decide(world), Kind.BOOTSTRAP) for world in worlds]
+    assert bought == [["m"], [], ["m"], ["m"]]
+    assert twins.wrong == []
