@@ -216,11 +216,11 @@ def can(call: Call, state: MachineState, host: bool) -> bool:
     return ask is not None and ask.host.admits(host)
 
 
-def check(call: Call, machine: Machine) -> Ask:
-    """The legal ask that `call` is on this machine, or IllegalCallError."""
-    ask = _ASKS_BY_CALL.get((call, machine.state))
-    if ask is None or not ask.host.admits(machine.host is not None):
-        raise IllegalCallError(machine.id, call, machine.state, machine.host is not None)
+def check(call: Call, machine_id: str, state: MachineState, host: bool) -> Ask:
+    """The legal ask that `call` is on a machine in `state` that has (or lacks) a host, or IllegalCallError."""
+    ask = _ASKS_BY_CALL.get((call, state))
+    if ask is None or not ask.host.admits(host):
+        raise IllegalCallError(machine_id, call, state, host)
     return ask
 
 

@@ -36,6 +36,7 @@ _STATE = Label("state", tuple(state.label for state in MachineState))
 _CAPACITY_TYPE = Label("capacity_type", tuple(kind.label for kind in CapacityType))
 _CYCLE_PHASE = Label("phase", ("reconcile", "phase1", "phase2", "phase3", "execute"))
 _METHOD = Label("method", ("Create", "Configure", "Drain", "Delete", "Get", "List"))
+_TRANSITION = Label("call", ("Create", "Configure", "Drain", "Delete"))
 _PHASE = Label("phase")
 _OUTCOME = Label("outcome")
 _CLUSTER = Label("cluster")
@@ -157,6 +158,29 @@ class PodControllerMetrics(MetricTable):
     """Pods turned into requests."""
 
     reconciles = counters("bigfleet_unschedulable_pod_controller_reconciles_total", "Pods looked at.", _OUTCOME)
+
+
+class ProviderMetrics(MetricTable):
+    """What a provider built on the kit holds and does."""
+
+    machines = gauges("bigfleet_provider_machines", "Machines offered, by state.", _STATE)
+    calls = counters("bigfleet_provider_calls_total", "Calls answered, by gRPC code.", _METHOD, Label("code"))
+    call_duration = histograms("bigfleet_provider_call_duration_seconds", "Length of a call.", _EXCHANGE, _METHOD)
+    transitions = counters(
+        "bigfleet_provider_transitions_total",
+        "Transitions that ended; one whose machine had moved on by then is late and changed nothing.",
+        _TRANSITION,
+        Label("outcome", ("done", "failed", "late")),
+    )
+    transition_duration = histograms(
+        "bigfleet_provider_transition_duration_seconds", "Length of a transition.", _HARDWARE, _TRANSITION
+    )
+    orphans_ended = counter(
+        "bigfleet_provider_orphans_ended_total", "Hosts ended that came to light after their Create had failed."
+    )
+    state_write_failures = counter(
+        "bigfleet_provider_state_write_failures_total", "Writes of durable state that failed, each tried again."
+    )
 
 
 def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:

@@ -1,0 +1,34 @@
+"""The labels of a node that requirements look at: the provider's own, and those made from a machine's fields."""
+
+from collections.abc import Mapping
+
+from bigfleet.model.machine import CapacityType
+from bigfleet.model.profile import Operator, Requirement
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+CAPACITY_TYPE = "bigfleet.lucy.sh/capacity-type"
+
+
+def with_fields(
+    labels: Mapping[str, str], instance_type: str, zone: str, capacity_type: CapacityType
+) -> dict[str, str]:
+    """A machine's labels with those that its fields make, which win over a provider's of the same name."""
+    made = {INSTANCE_TYPE: instance_type, CAPACITY_TYPE: capacity_type.label}
+    return {**labels, **made, **({ZONE: zone} if zone else {})}
+
+
+def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
+    """Whether labels meet a requirement, as Kubernetes reads it: an absent label is not in any list of values."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case Operator.IN:
+            return value in requirement.values
+        case Operator.NOT_IN:
+            return value not in requirement.values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
+        case Operator.SAME:
+            raise ValueError(f"{requirement.key!r}: SAME is about several machines, not about one")

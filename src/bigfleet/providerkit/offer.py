@@ -1,0 +1,77 @@
+"""What an author offers: machines, and the shape that many of them share.
+
+A shape is checked when it is made, by the very rules by which a shard would refuse a record of it.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bigfleet.model.machine import CapacityType
+from bigfleet.wire.errors import MachineRefusedError
+from bigfleet.wire.machines import machine_from_wire
+from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+
+MAX_ID_BYTES = 253
+"""The longest machine id, shard id or cluster id; as long as a certificate may name."""
+
+MAX_SHAPE_BYTES = 64 * 1024
+"""What the fields of one shape may come to on the wire."""
+
+
+class OfferError(ValueError):
+    """An offer that no shard would take; names the machine or shape and the field."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a machine's record says and that does not change with its life."""
+
+    instance_type: str
+    capacity_type: CapacityType
+    resources: Mapping[str, str]
+    zone: str = ""
+    price_per_hour: float = 0.0
+    interruption_probability: float = 0.0
+    allocatable: Mapping[str, str] = msgspec.field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        message = self.record()
+        message.id, message.state = self.instance_type or "?", pb.MACHINE_STATE_SPECULATIVE
+        try:
+            machine = machine_from_wire(message)
+        except MachineRefusedError as error:
+            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: {error}") from None
+        if not machine.usable:
+            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: resources: nothing is there to be used")
+        if self.capacity_type is CapacityType.UNSPECIFIED:
+            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: capacity_type: is unspecified")
+        if message.ByteSize() > MAX_SHAPE_BYTES:
+            raise OfferError(
+                f"shape {self.instance_type!r} in {self.zone!r}: its fields are over {MAX_SHAPE_BYTES} bytes"
+            )
+
+    def record(self) -> pb.Machine:
+        """The record's part that is the shape's; the rest of a record may be appended to its bytes."""
+        return pb.Machine(
+            instance_type=self.instance_type,
+            zone=self.zone,
+            capacity_type=pb.CapacityType.ValueType(self.capacity_type),
+            price_per_hour=self.price_per_hour,
+            interruption_probability=self.interruption_probability,
+            resources=pb.Resources(resources=self.resources),
+            allocatable=pb.Resources(resources=self.allocatable) if self.allocatable else None,
+            labels=self.labels,
+        )
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """One machine: a slot to be created or, with `host`, hardware that stands there already."""
+
+    id: str
+    shape: Shape
+    host: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.id.encode(errors="replace")) <= MAX_ID_BYTES:
+            raise OfferError(f"machine {self.id[:80]!r}: an id has 1 to {MAX_ID_BYTES} bytes")

@@ -1,0 +1,205 @@
+"""What a provider must still know after kill -9: machines that somebody has asked for, and fencing marks.
+
+One writer thread takes whatever waits into one transaction, so that many calls share an fsync.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from bigfleet.providerkit.entry import Entry
+from bigfleet.providerkit.fence import Mark, Token
+
+# "BFpk": tells our file from any other SQLite database.
+_APPLICATION_ID = 0x4246706B
+_VERSION = 1
+_TABLES = """
+CREATE TABLE machines (id TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE marks (machine TEXT, shard TEXT, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL,
+                    PRIMARY KEY (machine, shard)) WITHOUT ROWID;
+CREATE TABLE provider (scheme TEXT NOT NULL);
+"""
+_MOST_IN_ONE_TRANSACTION = 1024
+
+
+class StateError(Exception):
+    """The state file cannot be used or written; names it and says what to do."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"state file {path}: {problem}")
+        self.path = path
+
+
+class Write(msgspec.Struct, frozen=True):
+    """What becomes durable together: a machine's record, a mark, and the machine whose marks are forgotten."""
+
+    entry: Entry | None = None
+    mark: Mark | None = None
+    forgotten: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What was durable when the provider started."""
+
+    entries: list[Entry]
+    marks: list[Mark]
+
+
+class Store(Protocol):
+    """Where state is kept."""
+
+    def load(self) -> Kept:
+        """All that was kept."""
+
+    async def write(self, write: Write) -> None:
+        """Return once it would survive the loss of power, or raise StateError and have kept nothing of it."""
+
+    def close(self) -> None:
+        """Write what waits and let go of the file."""
+
+
+class MemoryStore:
+    """Keeps nothing: for tests, demos, and substrates that remember by themselves."""
+
+    def load(self) -> Kept:
+        """Nothing."""
+        return Kept([], [])
+
+    async def write(self, write: Write) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+_Waiting = tuple[Write, asyncio.AbstractEventLoop, asyncio.Future[None]]
+
+
+class SQLiteStore:
+    """One file, held exclusively for the life of the process."""
+
+    def __init__(self, path: Path, scheme: str) -> None:
+        self.path = path
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        try:
+            self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+            self._prepare(scheme)
+        except sqlite3.Error as error:
+            raise StateError(path, _said(error)) from error
+        self._writer = threading.Thread(target=self._run, name="provider-state")
+        self._writer.start()
+
+    def load(self) -> Kept:
+        """All machines and marks in the file."""
+        decode = msgspec.msgpack.Decoder(Entry).decode
+        try:
+            entries = [decode(record) for (record,) in self._file.execute("SELECT record FROM machines")]
+            rows = self._file.execute("SELECT machine, shard, epoch, sequence FROM marks")
+            marks = [Mark(machine, shard, Token(epoch, sequence)) for machine, shard, epoch, sequence in rows]
+        except (sqlite3.Error, msgspec.DecodeError, ValueError) as error:
+            raise StateError(self.path, _said(error)) from error
+        return Kept(entries, marks)
+
+    async def write(self, write: Write) -> None:
+        """Wait for the transaction that holds it."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._queue.put((write, loop, done))
+        await done
+
+    def close(self) -> None:
+        """End the writer once it has nothing left."""
+        self._queue.put(None)
+        self._writer.join()
+        self._file.close()
+
+    def _prepare(self, scheme: str) -> None:
+        run = self._file.execute
+        # The lock comes first: another process that has the file must not find it half looked at.
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("BEGIN IMMEDIATE")
+        application, version = (run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            for statement in _TABLES.split(";"):
+                run(statement)
+            run("INSERT INTO provider VALUES (?)", (scheme,))
+            run(f"PRAGMA application_id = {_APPLICATION_ID}")
+            run(f"PRAGMA user_version = {_VERSION}")
+        elif application != _APPLICATION_ID:
+            raise StateError(self.path, "is the database of another program; name another file")
+        elif version != _VERSION:
+            raise StateError(self.path, f"has version {version}, this kit writes {_VERSION}; use the kit that wrote it")
+        else:
+            found = run("SELECT scheme FROM provider").fetchone()[0]
+            if found != scheme:
+                raise StateError(self.path, f"belongs to provider {found!r}, not {scheme!r}; name another file")
+        run("COMMIT")
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            batch = [self._queue.get()]
+            while len(batch) < _MOST_IN_ONE_TRANSACTION and not self._queue.empty():
+                batch.append(self._queue.get())
+            ending = None in batch
+            waiting = [each for each in batch if each is not None]
+            if waiting:
+                self._commit(waiting)
+
+    def _commit(self, batch: list[_Waiting]) -> None:
+        problem: StateError | None = None
+        try:
+            self._file.execute("BEGIN IMMEDIATE")
+            self._apply(write for write, _, _ in batch)
+            self._file.execute("COMMIT")
+        except sqlite3.Error as error:
+            problem = StateError(self.path, _said(error))
+            if self._file.in_transaction:
+                self._file.execute("ROLLBACK")
+        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        for _, loop, done in batch:
+            by_loop.setdefault(loop, []).append(done)
+        for loop, futures in by_loop.items():
+            loop.call_soon_threadsafe(_resolve, futures, problem)
+
+    def _apply(self, writes: Iterable[Write]) -> None:
+        run: Callable[..., object] = self._file.execute
+        for write in writes:
+            if write.entry is not None:
+                record = msgspec.msgpack.encode(write.entry)
+                run("INSERT OR REPLACE INTO machines VALUES (?, ?)", (write.entry.id, record))
+            if write.mark is not None:
+                mark = write.mark
+                row = (mark.machine, mark.shard, mark.token.epoch, mark.token.sequence)
+                run("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", row)
+            if write.forgotten:
+                run("DELETE FROM marks WHERE machine = ?", (write.forgotten,))
+
+
+def _resolve(futures: list[asyncio.Future[None]], problem: StateError | None) -> None:
+    for done in futures:
+        if done.done():
+            continue
+        if problem is None:
+            done.set_result(None)
+        else:
+            done.set_exception(problem)
+
+
+def _said(error: Exception) -> str:
+    text = str(error)
+    if "locked" in text:
+        return "another process has it; stop that one, or name another file"
+    if "unable to open" in text:
+        return "cannot be opened; create its folder and let this program write there"
+    if "full" in text:
+        return "the disk is full; make room and call again"
+    return f"{text}; restore it from a copy, or move it away and let `describe` find the hosts"
