@@ -20,8 +20,6 @@ _log = structlog.get_logger("bigfleet.providerkit")
 Step = Callable[[Entry], Entry | None]
 Apply = Callable[[str, Step], Awaitable[Entry | None]]
 
-# Calls to the backend that run at the same time; more wait their turn, within their limit.
-_MOST_AT_ONCE = 512
 _SWEEPS = 15
 # A drain has its grace besides its limit; a grace that means "for ever" must still end.
 _MOST_GRACE_SECONDS = 30 * 86_400
@@ -32,7 +30,6 @@ class Carrier:
 
     def __init__(self, backend: Backend, metrics: ProviderMetrics, apply: Apply) -> None:
         self._backend, self._metrics, self._apply = backend, metrics, apply
-        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self._doubted: dict[str, int] = {}
 
     async def carry_out(self, entry: Entry, step: Operation, blob: bytes) -> None:
@@ -86,7 +83,7 @@ class Carrier:
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            async with asyncio.timeout(limit), self._slots:
+            async with asyncio.timeout(limit):
                 host = await work()
         except TimeoutError:
             problem = f"did not end within {limit:g} s"

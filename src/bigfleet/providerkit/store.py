@@ -89,9 +89,13 @@ class SQLiteStore:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         try:
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
-            self._prepare(scheme)
         except sqlite3.Error as error:
             raise StateError(path, _said(error)) from error
+        try:
+            self._prepare(scheme)
+        except (sqlite3.Error, StateError) as error:
+            self._file.close()
+            raise error if isinstance(error, StateError) else StateError(path, _said(error)) from error
         self._writer = threading.Thread(target=self._run, name="provider-state")
         self._writer.start()
 

@@ -52,14 +52,7 @@ CHANNEL_OPTIONS: Options = (
     ("grpc.enable_http_proxy", 0),
 )
 
-PROVIDER_PROVIDER_SERVER_OPTIONS: Options = (
-    *(option for option in SERVER_OPTIONS if option[0] != "grpc.max_concurrent_streams"),
-    # A shard runs hundreds of calls at a time, and a stream counts here for a moment after its caller saw it end; one
-    # too many is refused as UNAVAILABLE.
-    ("grpc.max_concurrent_streams", 2_000),
-)
-
-CHANNEL_OPTIONS: Options = (
+PROVIDER_CHANNEL_OPTIONS: Options = (
     *(option for option in CHANNEL_OPTIONS if option[0] != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", MAX_PROVIDER_MESSAGE_BYTES),
     # A retry below us would repeat a fencing token; each attempt carries a sequence number of its own.
