@@ -62,12 +62,16 @@ class Change(Enum):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something that happened to a machine by itself; `text` is for a person, `grace_seconds` for TAKEN_BACK."""
+    """Something that happened to a machine by itself; `text` is for a person, `grace_seconds` for TAKEN_BACK.
+
+    With `host` it says nothing of a machine that has another host by the time the news arrives.
+    """
 
     machine: str
     change: Change
     text: str = ""
     grace_seconds: int = 120
+    host: str = ""
 
 
 class Backend(ABC):

@@ -141,7 +141,7 @@ def vanished(entry: Entry) -> Entry:
 def noticed(entry: Entry, notice: Notice, deletes: bool) -> Entry | None:
     """The machine after something happened to it by itself (protocol.md 2), or None where that says nothing new."""
     text = f"{notice.change.value}: {notice.text}" if notice.text else notice.change.value
-    if not entry.host:
+    if not entry.host or (notice.host and notice.host != entry.host):
         return None
     match notice.change:
         case Change.TAKEN_BACK:

@@ -1,11 +1,12 @@
 """The command line of a provider: an author's `__main__` is one call of `main`."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
+
+import uvloop
 
 from bigfleet.providerkit.backend import Backend, BackendError
 from bigfleet.providerkit.faults import FaultyBackend
@@ -53,7 +54,7 @@ def main(name: str, make: Callable[[Path | None], Backend]) -> NoReturn:
         backend = make(options.config)
         if options.conformance_faults:
             backend = FaultyBackend(backend)
-        asyncio.run(serve(backend, open_store(options.state, backend.scheme), endpoint))
+        uvloop.run(serve(backend, open_store(options.state, backend.scheme), endpoint))
     except USER_ERRORS as error:
         sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
         sys.exit(1)

@@ -1,0 +1,50 @@
+"""Beginning a provider: a whole small project from the files in `template`, working and conformant as written."""
+
+import keyword
+import re
+import sys
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_MAX_NAME = 40
+_SUFFIX = ".in"
+
+
+class NewProjectError(Exception):
+    """A project that cannot be begun; says why and what to do."""
+
+
+def write_project(name: str, folder: Path) -> list[Path]:
+    """Write the project into a folder that is not there yet or is empty; returns the files, relative to it."""
+    package = name.replace("-", "_")
+    if _NAME.fullmatch(name) is None or len(name) > _MAX_NAME:
+        problem = f"needs 1 to {_MAX_NAME} lower-case letters, digits and single hyphens, beginning with a letter"
+        raise NewProjectError(f"name {name!r}: {problem}")
+    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in {"bigfleet", "tests"}:
+        raise NewProjectError(f"name {name!r}: is taken by a Python module; choose another")
+    words = {"name": name, "package": package}
+    written = []
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise NewProjectError(f"{folder}: is there already and is not empty; choose another folder")
+        for parts, source in _sources(files("bigfleet.providerkit") / "template", ()):
+            target = Path(*(package if part == "package" else part for part in parts))
+            (folder / target).parent.mkdir(parents=True, exist_ok=True)
+            (folder / target).write_text(Template(source.read_text("utf-8")).substitute(words), "utf-8")
+            written.append(target)
+    except OSError as error:
+        raise NewProjectError(f"{error.filename or folder}: {error.strerror}") from error
+    return sorted(written)
+
+
+def _sources(at: Traversable, parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], Traversable]]:
+    found = []
+    for child in at.iterdir():
+        if child.is_dir():
+            found += _sources(child, (*parts, child.name))
+        elif child.name.endswith(_SUFFIX):
+            found.append(((*parts, child.name.removesuffix(_SUFFIX)), child))
+    return found

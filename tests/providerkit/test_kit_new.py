@@ -1,0 +1,43 @@
+"""A project begun with the kit works as written: its own tests pass, the conformance suite among them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bigfleet.providerkit.new import NewProjectError, write_project
+
+
+def test_the_new_project_passes_its_own_tests(tmp_path: Path) -> None:
+    project = tmp_path / "acme"
+    files = write_project("acme-cloud", project)
+    assert Path("acme_cloud/backend.py") in files
+    assert not [file for file in files if "$" in (project / file).read_text()]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    environment = {**os.environ, "PYTHONPATH": str(project)}
+    result = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name", ["", "Acme", "9lives", "a_b", "-a", "a-", "a--b", "x" * 41, "../up", "json", "class"])
+def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NewProjectError, match=r"name "):
+        write_project(name, tmp_path / "project")
+    assert not (tmp_path / "project").exists()
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("dear to me")
+    with pytest.raises(NewProjectError, match="not empty"):
+        write_project("acme", tmp_path)
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NewProjectError, match="file"):
+        write_project("acme", tmp_path / "file" / "below")
