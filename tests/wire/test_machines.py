@@ -94,6 +94,47 @@ def test_nothing_allocatable_is_not_everything() -> None:
     assert machine_from_wire(message).usable == machine_from_wire(message).resources
 
 
+def test_what_machines_have_in_common_is_kept_once() -> None:
+    first, second = machine_from_wire(good()), machine_from_wire(pb.Machine.FromString(good().SerializeToString()))
+    assert first.host is not None
+    assert second.host is not None
+    assert first.host.provider is second.host.provider
+    for field in ("instance_type", "zone", "cluster", "price_per_hour", "resources", "allocatable", "labels"):
+        assert getattr(first, field) is getattr(second, field), field
+    assert first.shard_metadata["k"] is second.shard_metadata["k"]
+
+
+def test_the_order_in_which_labels_were_written_makes_no_difference() -> None:
+    names = [f"label-{i}" for i in range(20)]
+    found = []
+    for order in (names, names[::-1]):
+        message = good()
+        message.labels.clear()
+        for name in order:
+            message.labels[name] = "x"
+        found.append(machine_from_wire(message).labels)
+    assert found[0] is found[1]
+    assert found[0] == dict.fromkeys(names, "x")
+
+
+@pytest.mark.parametrize("field", ["labels", "shard_metadata"])
+def test_endless_texts_are_taken_but_not_kept_for_others(field: str) -> None:
+    message = good()
+    getattr(message, field)["long"] = "x" * 2**20
+    first, second = getattr(machine_from_wire(message), field), getattr(machine_from_wire(message), field)
+    assert first == second == dict(getattr(message, field))
+    assert first is not second
+
+
+def test_a_record_with_a_bad_price_and_a_bad_probability_names_both_as_spoiled() -> None:
+    message = good()
+    message.price_per_hour, message.interruption_probability = -1, 7
+    with pytest.raises(MachineRefusedError) as caught:
+        machine_from_wire(message)
+    assert (caught.value.reason, caught.value.field) == ("price", "price_per_hour")
+    assert caught.value.spoiled == ("price_per_hour", "interruption_probability")
+
+
 def test_a_bad_price_costs_the_price_and_nothing_else() -> None:
     message = good()
     message.price_per_hour = math.nan

@@ -21,10 +21,19 @@ class WireError(ValueError):
 class MachineRefusedError(WireError):
     """A machine record that cannot be taken; `reason` is the label under which it is counted.
 
-    Where only the price or the probability is at fault, `rest` is the record with that field at 0: a bad price costs
-    the price and nothing else, so whoever has an older record may take the rest from here.
+    Where only the price or the probability is at fault, `rest` is the record with the fields in `spoiled` at 0: a bad
+    price costs the price and nothing else, so whoever has an older record may take the rest from here.
     """
 
-    def __init__(self, machine_id: str, reason: str, path: str, problem: str, rest: Machine | None = None) -> None:
-        self.machine_id, self.reason, self.rest = machine_id, reason, rest
+    def __init__(
+        self,
+        machine_id: str,
+        reason: str,
+        path: str,
+        problem: str,
+        rest: Machine | None = None,
+        spoiled: tuple[str, ...] = (),
+    ) -> None:
+        self.machine_id, self.reason, self.rest, self.spoiled = machine_id, reason, rest, spoiled
+        self.field = _shown(path)
         super().__init__(f"machine {_shown(machine_id)!r}: {path}", problem)
