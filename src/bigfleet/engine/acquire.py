@@ -4,19 +4,35 @@ from bigfleet.engine.bind import DELETING, SPECULATIVE, bind, evict
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.credit import take, take_divisible
 from bigfleet.engine.heap import at
+from bigfleet.engine.levels import empty_levels, raise_levels
 from bigfleet.engine.market import cohort_at, cohort_range, draw, is_better, is_open, open_spares, price_for_gap
+from bigfleet.engine.offers import (
+    COHORT,
+    first_offer,
+    let_go,
+    make_room_for_cohorts,
+    offer_at,
+    offer_cohorts,
+    settle_first,
+)
 from bigfleet.engine.work import (
     ACTIONS,
     BOOTSTRAP,
+    E_MACHINE,
+    E_UNITS,
     K_BUYER,
     K_LEFT,
     K_SHAPE,
     LEN_ACTIONS,
+    M_SHAPE,
     M_STATE,
     N_ACTS,
+    N_COUNT,
     N_DIVISIBLE,
+    N_FIRST,
     N_MISSING,
     N_SPREAD,
+    NEVER,
     NONE,
     OVERFLOW,
     PROVISION,
@@ -71,7 +87,10 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
     if not at(w, N_ACTS, need):
         return
     spread = at(w, N_SPREAD, need)
-    in_bulk = not at(w, N_DIVISIBLE, need) and at(w, T_SPREAD_START, spread) == at(w, T_SPREAD_START, spread + 1)
+    if at(w, T_SPREAD_START, spread) < at(w, T_SPREAD_START, spread + 1):
+        _acquire_evenly(w, need, domain, again)
+        return
+    in_bulk = not at(w, N_DIVISIBLE, need)
     while at(w, N_MISSING, need) > 0:
         cohort, price, second, second_price, most = best_cohorts(w, need, domain, again)
         if cohort == NONE:
@@ -89,3 +108,28 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
             # As long as no machine holds more than is missing, no price moves, and the best stays so but for its id.
             more = in_bulk and at(w, N_MISSING, need) >= max(most, 1) and at(w, K_LEFT, cohort) > 0
             more = more and (second == NONE or is_better(w, need, cohort, second, price, second_price))
+
+
+@walk
+def _acquire_evenly(w: Work, need: int, domain: int, again: bool) -> None:
+    """The same for a row that would rather be spread: of offers that cost alike, those in its emptiest domains."""
+    empty_levels(w)
+    for e in range(at(w, N_FIRST, need), at(w, N_FIRST, need) + at(w, N_COUNT, need)):
+        raise_levels(w, need, at(w, M_SHAPE, at(w, E_MACHINE, e)), at(w, E_UNITS, e))
+    make_room_for_cohorts(w, need, domain, again)
+    most = NEVER
+    while at(w, N_MISSING, need) > 0 and not w.h[OVERFLOW]:
+        # As long as no machine holds more than is missing, no price moves.
+        if at(w, N_MISSING, need) < most:
+            most = offer_cohorts(w, need, domain, again)
+        offer = first_offer(w, need)
+        if offer == NONE:
+            break
+        machine = buy(w, need, offer_at(w, COHORT, offer))
+        if machine == NONE:
+            return
+        settle_first(w, need)
+        units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
+        take(w, need, machine, units)
+        raise_levels(w, need, at(w, M_SHAPE, machine), units)
+    let_go(w)

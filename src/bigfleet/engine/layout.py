@@ -78,7 +78,6 @@ from bigfleet.engine.work import (
     OVERFLOW,
     S_MACHINE,
     S_TURN,
-    SEATS,
     SEEN,
     SPARES,
     T_CLUSTER_LEAST,
@@ -181,7 +180,7 @@ class Layout:
         self._pool.lay(policy, now, changed, self._structure.shown, self._rows.kinds)
         h = self.tables.work.h
         h[NOW], h[NEXT_BINDING] = now, next_binding
-        h[[ACTIONS, OVERFLOW, SEATS, SPARES, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
+        h[[ACTIONS, OVERFLOW, SPARES, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
         self.tables.column(C_DISTURBED, count)[:] = 0
         if full or anew:
             dirty[:] = True

@@ -4,8 +4,6 @@ from bigfleet.engine.compiled import walk
 from bigfleet.engine.heap import at, cell, domain_at, put
 from bigfleet.engine.work import (
     C_DAEMONS,
-    E_MACHINE,
-    E_UNITS,
     FIRST_CLASS,
     FIRST_SPARE,
     K_BUCKET,
@@ -22,23 +20,13 @@ from bigfleet.engine.work import (
     M_DRAWN,
     M_RANK,
     M_SERVES,
-    M_SHAPE,
-    N_ASKED,
     N_CLUSTER,
-    N_COUNT,
     N_DIVISIBLE,
-    N_FIRST,
     N_INTERRUPTION,
     N_MISSING,
     N_RANK,
-    N_SPREAD,
     N_TOPOLOGY,
     NONE,
-    P_HARD,
-    P_TOPOLOGY,
-    S_MACHINE,
-    S_UNITS,
-    SEATS,
     SPARES,
     T_ALLOCATABLE,
     T_COHORT_LIST,
@@ -50,7 +38,6 @@ from bigfleet.engine.work import (
     T_DAEMON_START,
     T_NEED_AGGREGATE,
     T_POOL,
-    T_SPREAD_START,
     WIDTH,
     Work,
 )
@@ -112,49 +99,34 @@ def price_for_gap(w: Work, need: int, cohort: int) -> float:
 
 
 @walk
-def soft_level(w: Work, need: int, spread: int, shape: int) -> int:
-    """How many units a preferred spread's domain holds of the need; machines outside every domain come last."""
-    topology = at(w, P_TOPOLOGY, spread)
-    domain = domain_at(w, topology, shape)
-    if domain == NONE:
-        return at(w, N_ASKED, need) + 1
-    there = 0
-    seats = w.h[SEATS]
-    if seats > 0:
-        for i in range(seats):
-            if at(w, S_UNITS, i) > 0 and domain_at(w, topology, at(w, M_SHAPE, at(w, S_MACHINE, i))) == domain:
-                there += at(w, S_UNITS, i)
-        return there
-    first = at(w, N_FIRST, need)
-    for e in range(first, first + at(w, N_COUNT, need)):
-        if domain_at(w, topology, at(w, M_SHAPE, at(w, E_MACHINE, e))) == domain:
-            there += at(w, E_UNITS, e)
-    return there
-
-
-@walk
-def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> bool:
-    """Whether a need would rather buy from cohort `one` than from `other`."""
+def prefers(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> int:
+    """-1 if a need would rather buy from cohort `one` than from `other`, 1 if the other way round, 0 for a tie."""
     if is_pinned(w, need):
         one_risky, other_risky = at(w, K_PROBABILITY, one) > 0, at(w, K_PROBABILITY, other) > 0
         if one_risky != other_risky:
-            return other_risky
+            return -1 if other_risky else 1
     if at(w, K_TIER, one) != at(w, K_TIER, other):
-        return at(w, K_TIER, one) < at(w, K_TIER, other)
+        return -1 if at(w, K_TIER, one) < at(w, K_TIER, other) else 1
     if one_price != other_price:
-        return one_price < other_price
-    spread = at(w, N_SPREAD, need)
-    for s in range(at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)):
-        if not at(w, P_HARD, s):
-            one_level = soft_level(w, need, s, at(w, K_SHAPE, one))
-            other_level = soft_level(w, need, s, at(w, K_SHAPE, other))
-            if one_level != other_level:
-                return one_level < other_level
+        return -1 if one_price < other_price else 1
+    return 0
+
+
+@walk
+def wins_tie(w: Work, one: int, other: int) -> bool:
+    """Whether cohort `one` comes first of two that are equal to a need."""
     if at(w, K_BUCKET, one) != at(w, K_BUCKET, other):
         return at(w, K_BUCKET, one) < at(w, K_BUCKET, other)
     if at(w, K_PRICE, one) != at(w, K_PRICE, other):
         return at(w, K_PRICE, one) < at(w, K_PRICE, other)
     return at(w, M_RANK, head_of(w, one)) < at(w, M_RANK, head_of(w, other))
+
+
+@walk
+def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> bool:
+    """Whether a need without spreads buys from cohort `one` before `other`."""
+    preferred = prefers(w, need, one, other, one_price, other_price)
+    return preferred < 0 or (preferred == 0 and wins_tie(w, one, other))
 
 
 @walk

@@ -25,7 +25,6 @@ from bigfleet.engine.work import (
     K_PROBABILITY,
     K_SHAPE,
     K_TIER,
-    K_TRIED,
     KIND_ELIGIBLE,
     KIND_POOL,
     LEN_ACTIONS,
@@ -95,8 +94,8 @@ class Pool:
         sizes = dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(self._members) + size}
         sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), len(self._members) + self._room[LEN_ACTIONS])
         sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
-        # Totals and lists of domains, one set a kind of gang at most, and machines with room.
-        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 4 * (known + len(self._needs))
+        # Totals and lists of domains, one set a kind of gang at most, machines with room, and offers to a spread row.
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 8 * known + 4 * len(self._needs)
         t.reserve(sizes | {T_ARENA: self._room[LEN_ARENA] + arena})
         h = t.work.h
         h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)
@@ -159,7 +158,6 @@ class Pool:
         t.column(K_HEAD, real)[:] = np.cumsum(self._left) - self._left
         t.column(K_HEAD)[real:size] = np.arange(2 * len(self._members), 2 * len(self._members) + size - real)
         t.column(K_LEFT)[real:size] = 0
-        t.column(K_TRIED, size)[:] = 0
         t.column(K_BUYER, size)[:] = NONE
 
     def _cohorts(self, rows: Array, tier: Array, structure: tuple[int, ...]) -> tuple[Array, Array, Array]:

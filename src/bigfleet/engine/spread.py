@@ -12,25 +12,29 @@ from bigfleet.engine.acquire import buy
 from bigfleet.engine.compiled import entry, walk
 from bigfleet.engine.credit import take
 from bigfleet.engine.heap import at, domain_at, fill, put
-from bigfleet.engine.levels import allows, is_emptier, level_all, raise_level
-from bigfleet.engine.market import (
-    cohort_at,
-    cohort_range,
-    draw,
-    head_of,
-    is_better,
-    is_open,
-    open_spares,
-    price_for_gap,
-    put_back,
+from bigfleet.engine.levels import blocking, count_domains, empty_levels, is_emptier
+from bigfleet.engine.market import draw, head_of, put_back
+from bigfleet.engine.offers import (
+    COHORT,
+    UNITS,
+    add_offer,
+    drop_first,
+    first_offer,
+    let_go,
+    make_room,
+    make_room_for_cohorts,
+    offer_at,
+    offer_cohorts,
+    settle_first,
+    sort_offers,
+    stand_on_first,
+    take_up_again,
 )
-from bigfleet.engine.seats import place_units, seat, seat_others, seat_own
+from bigfleet.engine.seats import place_more, place_units, seat, seat_others, seat_own
 from bigfleet.engine.victims import counts_for, goes_before, may_preempt, take_victim
 from bigfleet.engine.work import (
     D_POOL,
     H_COUNT,
-    K_SHAPE,
-    K_TRIED,
     LEN_SEATS,
     LEN_SHAPES,
     M_BOUND,
@@ -42,21 +46,19 @@ from bigfleet.engine.work import (
     N_CLUSTER,
     N_MISSING,
     N_PRIORITY,
-    N_SPREAD,
     N_TOPOLOGY,
     NEVER,
     NONE,
     OVERFLOW,
+    RISES,
     S_EXTRA_COHORT,
     S_HEAD,
+    S_IN_TURN,
     S_MACHINE,
     S_REFUSED,
-    S_ROOM,
+    S_TURN,
     S_UNITS,
-    SEATS,
     T_DOMAIN_COUNT,
-    T_LEVEL_LEAST,
-    T_SPREAD_START,
     T_STANDING,
     T_VICTIM,
     VICTIMS,
@@ -66,28 +68,6 @@ from bigfleet.engine.work import (
 from bigfleet.engine.worth import admits, fitting_units, fresh_units, is_eligible
 
 VICTIM = cast("int", np.int64(-2))
-
-
-@walk
-def _next_cohort(w: Work, need: int, domain: int, again: bool) -> int:
-    """The best cohort not tried yet: smallest domain first, then as any need would choose."""
-    best, best_price = NONE, 0.0
-    start, end = cohort_range(w, need, domain)
-    for i in range(start, end + open_spares(w, again)):
-        cohort = cohort_at(w, need, domain, i, end)
-        if cohort == NONE or at(w, K_TRIED, cohort) or not is_open(w, need, cohort, again):
-            continue
-        shape = at(w, K_SHAPE, cohort)
-        if fresh_units(w, need, shape) <= 0 or not allows(w, need, shape):
-            continue
-        price = price_for_gap(w, need, cohort)
-        if best == NONE:
-            best, best_price = cohort, price
-            continue
-        emptier = is_emptier(w, need, shape, at(w, K_SHAPE, best))
-        if emptier < 0 or (emptier == 0 and is_better(w, need, cohort, best, price, best_price)):
-            best, best_price = cohort, price
-    return best
 
 
 @walk
@@ -101,7 +81,7 @@ def _next_victim(w: Work, need: int, domain: int) -> int:
         shape = at(w, M_SHAPE, machine)
         if (topology >= 0 and domain_at(w, topology, shape) != domain) or not admits(w, need, shape):
             continue
-        if not may_preempt(w, need, machine) or not counts_for(w, need, machine) or not allows(w, need, shape):
+        if not may_preempt(w, need, machine) or not counts_for(w, need, machine) or blocking(w, need, shape) != NONE:
             continue
         if best == NONE:
             best = machine
@@ -119,44 +99,70 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
     Cohorts are drawn from and victims marked as gone; the caller commits or puts back.
     """
     seats = bound
+    make_room_for_cohorts(w, need, domain, victims)
+    if w.h[OVERFLOW]:
+        return seats
+    # What a gang buys comes before what else its cluster has, so all is placed anew and may end elsewhere.
+    gang, most = at(w, N_TOPOLOGY, need) >= 0, NEVER
     while placed < at(w, N_ASKED, need):
-        put(w, N_MISSING, need, at(w, N_ASKED, need) - placed)
-        w.h[SEATS] = seats
-        found, tried = False, 0
-        cohort = _next_cohort(w, need, domain, victims)
-        while cohort != NONE and not found:
-            machine = head_of(w, cohort)
-            more = seat(w, seats, machine, fresh_units(w, need, at(w, K_SHAPE, cohort)), cohort)
-            now = place_units(w, need, own, bound, more)
-            if now > placed and w.h[OVERFLOW] == 0:
+        missing = at(w, N_ASKED, need) - placed
+        put(w, N_MISSING, need, missing)
+        if gang or missing < most:
+            most = offer_cohorts(w, need, domain, victims)
+        before, rises = placed, w.h[RISES]
+        offer = first_offer(w, need)
+        while offer != NONE and placed == before:
+            cohort = offer_at(w, COHORT, offer)
+            more = seat(w, seats, head_of(w, cohort), offer_at(w, UNITS, offer), cohort)
+            now = _place_last(w, need, own, bound, more, placed)
+            if w.h[OVERFLOW]:
+                return seats
+            if now > placed:
                 draw(w, cohort)
-                seats, placed, found = more, now, True
+                settle_first(w, need)
+                seats, placed = more, now
             else:
-                put(w, K_TRIED, cohort, 1)
-                tried = _refuse(w, tried, cohort)
                 place_units(w, need, own, bound, seats)
-                cohort = _next_cohort(w, need, domain, victims)
-        for i in range(tried):
-            put(w, K_TRIED, at(w, S_REFUSED, i), 0)
-        if not found and victims:
-            tried = seats
-            machine = _next_victim(w, need, domain)
-            while machine != NONE and not found:
-                more = seat(w, seats, machine, fresh_units(w, need, at(w, M_SHAPE, machine)), VICTIM)
-                now = place_units(w, need, own, bound, more)
-                put(w, M_GONE, machine, 1)
-                if now > placed and w.h[OVERFLOW] == 0:
-                    seats, placed, found = more, now, True
-                else:
-                    place_units(w, need, own, bound, seats)
-                    tried = _refuse(w, tried, machine)
-                    machine = _next_victim(w, need, domain)
-            for i in range(seats if not found else seats - 1, tried):
-                put(w, M_GONE, at(w, S_REFUSED, i), 0)
-        if not found:
+                drop_first(w, need)
+                offer = first_offer(w, need)
+        if placed == before and victims:
+            seats, placed = _seat_victim(w, need, domain, own, bound, seats, placed)
+        if placed == before:
             break
-    w.h[SEATS] = 0
+        if w.h[RISES] != rises:
+            take_up_again(w, need)
+    let_go(w)
     return seats
+
+
+@walk
+def _place_last(w: Work, need: int, own: int, bound: int, seats: int, placed: int) -> int:
+    """Place units with one seat more than before, the last; how many are placed then."""
+    if at(w, N_TOPOLOGY, need) >= 0 or w.h[OVERFLOW]:
+        return place_units(w, need, own, bound, seats)
+    put(w, S_IN_TURN, seats - 1, seats - 1)
+    put(w, S_TURN, seats - 1, seats - 1)
+    return place_more(w, need, seats - 1, seats, placed)
+
+
+@walk
+def _seat_victim(w: Work, need: int, domain: int, own: int, bound: int, seats: int, placed: int) -> tuple[int, int]:
+    """Seat the best victim that makes one unit more count: (seats, units placed), as they were if none does."""
+    tried = 0
+    machine = _next_victim(w, need, domain)
+    while machine != NONE:
+        more = seat(w, seats, machine, fresh_units(w, need, at(w, M_SHAPE, machine)), VICTIM)
+        now = _place_last(w, need, own, bound, more, placed)
+        put(w, M_GONE, machine, 1)
+        if now > placed or w.h[OVERFLOW]:
+            seats, placed = more, now
+            break
+        place_units(w, need, own, bound, seats)
+        tried = _refuse(w, tried, machine)
+        machine = _next_victim(w, need, domain)
+    for i in range(tried):
+        put(w, M_GONE, at(w, S_REFUSED, i), 0)
+    return seats, placed
 
 
 @walk
@@ -181,7 +187,7 @@ def _put_back(w: Work, bound: int, seats: int) -> None:
 @walk
 def fill_spread(w: Work, need: int, domain: int, buys: bool, victims: bool, own_only: bool) -> None:
     """Credit and, with `buys`, acquire for a spread row that takes nothing now."""
-    level_all(w, need, domain)
+    count_domains(w, need, domain)
     own = seat_own(w, need, domain)
     bound = own if own_only else seat_others(w, need, domain, own)
     placed = place_units(w, need, own, bound, bound)
@@ -205,7 +211,7 @@ def fill_spread(w: Work, need: int, domain: int, buys: bool, victims: bool, own_
 @walk
 def spread_prospect(w: Work, need: int, domain: int, victims: bool) -> tuple[bool, int, int, int]:
     """What a spread gang would get in a domain: (covers, bound units, newest binding, own units)."""
-    level_all(w, need, domain)
+    count_domains(w, need, domain)
     own = seat_own(w, need, domain)
     bound = seat_others(w, need, domain, own)
     placed = place_units(w, need, own, bound, bound)
@@ -230,7 +236,7 @@ def spread_prospect(w: Work, need: int, domain: int, victims: bool) -> tuple[boo
 def fill_spread_in(w: Work, need: int, domain: int, order: Array) -> None:
     """Credit a spread row that takes nothing now with these machines, in this order."""
     cluster, topology, bound = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), 0
-    level_all(w, need, domain)
+    count_domains(w, need, domain)
     for i in range(order.shape[0]):
         machine = order[i]
         shape = at(w, M_SHAPE, machine)
@@ -246,7 +252,7 @@ def fill_spread_in(w: Work, need: int, domain: int, order: Array) -> None:
 @walk
 def own_spread_units(w: Work, need: int, domain: int) -> int:
     """Units of a spread gang that its own machines in a domain hold within the skew."""
-    level_all(w, need, domain)
+    count_domains(w, need, domain)
     own = seat_own(w, need, domain)
     return place_units(w, need, own, own, own)
 
@@ -267,7 +273,10 @@ def could_hold_in_one(w: Work, need: int) -> bool:
 
 @entry
 def could_hold(w: Work, need: int, machines: Array) -> bool:
-    """Whether the whole fleet (its machines by id), empty and all this spread row's, would hold it within the skew."""
+    """Whether the whole fleet, empty and all this spread row's, would hold it within the skew.
+
+    Its machines are given by shape, then by id.
+    """
     topology = at(w, N_TOPOLOGY, need)
     if topology < 0:
         return _domain_could_hold(w, need, NONE, machines)
@@ -281,27 +290,23 @@ def could_hold(w: Work, need: int, machines: Array) -> bool:
 def _domain_could_hold(w: Work, need: int, domain: int, machines: Array) -> bool:
     """The same inside one domain: unit by unit, to the first machine of the emptiest part that has room."""
     topology, asked, seats, total = at(w, N_TOPOLOGY, need), at(w, N_ASKED, need), 0, 0
+    count_domains(w, need, domain)
+    empty_levels(w)
+    make_room(w, need, w.h[LEN_SHAPES])
+    last, units = NONE, 0
     for i in range(machines.shape[0]):
         shape = at(w, M_SHAPE, machines[i])
-        if is_eligible(w, need, shape) and (topology < 0 or domain_at(w, topology, shape) == domain):
-            units = fresh_units(w, need, shape)
+        if shape != last:
+            last, units = shape, 0
+            if is_eligible(w, need, shape) and (topology < 0 or domain_at(w, topology, shape) == domain):
+                units = fresh_units(w, need, shape)
+                add_offer(w, need, NONE, seats, units, shape)
+        if units > 0:
             seats = seat(w, seats, machines[i], units, NONE)
             total += units
-    if total < asked:
-        return False
-    level_all(w, need, domain)
-    spread = at(w, N_SPREAD, need)
-    for s in range(at(w, T_SPREAD_START, spread + 1) - at(w, T_SPREAD_START, spread)):
-        put(w, T_LEVEL_LEAST, s, 0)
-    for _ in range(asked):
-        best = NONE
-        for i in range(seats):
-            shape = at(w, M_SHAPE, at(w, S_MACHINE, i))
-            if at(w, S_ROOM, i) > 0 and allows(w, need, shape):
-                if best == NONE or is_emptier(w, need, shape, at(w, M_SHAPE, at(w, S_MACHINE, best))) < 0:
-                    best = i
-        if best == NONE:
-            return False
-        put(w, S_ROOM, best, at(w, S_ROOM, best) - 1)
-        raise_level(w, need, at(w, M_SHAPE, at(w, S_MACHINE, best)))
-    return True
+    sort_offers(w, need)
+    placed = 0
+    while total >= asked and placed < asked and stand_on_first(w, need, seats):
+        placed += 1
+    let_go(w)
+    return placed == asked

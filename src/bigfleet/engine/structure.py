@@ -11,6 +11,7 @@ from bigfleet.engine.work import (
     D_POOL,
     H_BEFORE,
     H_COUNT,
+    LEN_LEVELS,
     LEN_SHAPES,
     LEN_WANTED,
     MOST_DOMAINS,
@@ -26,9 +27,15 @@ from bigfleet.engine.work import (
     T_DOMAIN_COUNT,
     T_DOMAIN_RANK,
     T_LEVEL,
+    T_LEVEL_COUNT,
+    T_LEVEL_DOMAINS,
     T_LEVEL_LEAST,
+    T_LEVEL_USED,
+    T_LEVEL_USED_COUNT,
     T_SPREAD_START,
     T_UNIT,
+    T_WAITING,
+    T_WAITING_LAST,
     T_WANTED,
 )
 
@@ -82,15 +89,17 @@ class Structure:
         sizes = {place: table.size for place, table in tables.items()}
         sizes |= dict.fromkeys(range(H_COUNT, H_BEFORE + 1), max(1, known))
         sizes |= dict.fromkeys(range(D_BOUND, D_POOL + 1), most_domains)
-        sizes |= {
-            T_LEVEL: constraints * most_domains,
-            T_LEVEL_LEAST: constraints,
-            T_WANTED: max(1, shapes.matches.shape[0]),
-        }
+        sizes |= dict.fromkeys((T_LEVEL, T_LEVEL_USED, T_WAITING, T_WAITING_LAST), constraints * most_domains)
+        sizes |= dict.fromkeys((T_LEVEL_LEAST, T_LEVEL_COUNT, T_LEVEL_DOMAINS, T_LEVEL_USED_COUNT), constraints)
+        sizes |= {T_WANTED: max(1, shapes.matches.shape[0])}
         t.reserve(sizes)
         for place, table in tables.items():
             t.column(place, table.size)[:] = table.ravel()
+        # What a domain holds stands elsewhere now, so no row may find what the last one left.
+        for place in (T_LEVEL, T_WAITING, T_LEVEL_USED_COUNT):
+            t.column(place)[:] = 0
         h = t.work.h
+        h[LEN_LEVELS] = constraints
         h[LEN_SHAPES], h[LEN_WANTED], h[MOST_DOMAINS] = known, shapes.matches.shape[0], most_domains
         t.use_matches(shapes.matches.data)
         self.shown = structure

@@ -8,21 +8,25 @@ from bigfleet.engine.compiled import entry
 from bigfleet.engine.heap import Tables, at
 from bigfleet.engine.inventory import VACANT, Inventory
 from bigfleet.engine.needs import NeedsTable
+from bigfleet.engine.offers import LEVELS
 from bigfleet.engine.records import UnmetReason, Verdict
 from bigfleet.engine.spread import could_hold, could_hold_in_one
 from bigfleet.engine.work import (
     A_KIND,
     A_NEED,
     ACTIONS,
+    ARENA,
     BOOTSTRAP,
     E_MACHINE,
     E_UNITS,
     E_VECTOR,
     H_COUNT,
+    LEN_ARENA,
     LEN_MACHINES,
     LEN_SEATS,
     LEN_SHAPES,
     M_RANK,
+    M_SHAPE,
     M_STATE,
     N_ASKED,
     N_CLUSTER,
@@ -39,6 +43,7 @@ from bigfleet.engine.work import (
     PROVISION,
     S_MACHINE,
     S_TURN,
+    T_ARENA,
     T_NEED_AGGREGATE,
     T_UNIT,
     T_VECTOR,
@@ -129,22 +134,23 @@ class Verdicts:
         gap = self._vector(T_NEED_AGGREGATE, slot)
         return tuple(sorted((names[d], int(gap[d])) for d in range(1, len(gap)) if gap[d] > 0))
 
-    def _by_id(self) -> Array:
-        """All machines in any state but Failed, by id."""
+    def _by_shape(self) -> Array:
+        """All machines in any state but Failed, by shape, then by id."""
         w = self._work
         machines = int(w.work.h[LEN_MACHINES])
         state, rank = w.column(M_STATE, machines), w.column(M_RANK, machines)
         alive = np.flatnonzero((state != VACANT) & (state != MachineState.FAILED))
-        return alive[np.argsort(rank[alive])]
+        return alive[np.lexsort((rank[alive], w.column(M_SHAPE)[alive]))]
 
     def _could_hold(self, slot: int) -> bool:
         """Whether the whole fleet, empty and all this row's, would hold it within domain and skew."""
         w, needs = self._work, self._needs
         first, last = needs.spread_start.view[needs.spread.view[slot] :][:2]
         if needs.spread_hard.view[first:last].any():
-            machines = self._by_id()
-            w.reserve(dict.fromkeys(range(S_MACHINE, S_TURN + 1), len(machines)))
-            w.work.h[LEN_SEATS] = w.capacity(S_MACHINE)
+            machines = self._by_shape()
+            offers = int(w.work.h[ARENA]) + (LEVELS + last - first) * (len(self._inventory.shapes) + 1)
+            w.reserve(dict.fromkeys(range(S_MACHINE, S_TURN + 1), len(machines)) | {T_ARENA: int(offers)})
+            w.work.h[LEN_SEATS], w.work.h[LEN_ARENA] = w.capacity(S_MACHINE), w.capacity(T_ARENA)
             return bool(could_hold(w.work, slot, machines))
         return int(w.column(N_TOPOLOGY)[slot]) < 0 or bool(could_hold_in_one(w.work, slot))
 

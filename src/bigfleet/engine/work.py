@@ -30,7 +30,6 @@ _places = _Places()
     NEXT_BINDING,
     OVERFLOW,
     VECTORS,
-    SEATS,
     FIRST_SPARE,
     SPARES,
     VERSION,
@@ -40,6 +39,11 @@ _places = _Places()
     LOOSE,
     VICTIMS,
     LISTING,
+    OFFERS,
+    OFFERED,
+    IN_ORDER,
+    ASIDE,
+    RISES,
     WIDTH,
     MOST_DOMAINS,
     LEN_MACHINES,
@@ -54,7 +58,8 @@ _places = _Places()
     LEN_ARENA,
     LEN_WANTED,
     LEN_VICTIMS,
-) = _places.take(30)
+    LEN_LEVELS,
+) = _places.take(35)
 SCALARS = _places.end
 
 # Then it says where each column begins: first those whose entries are 32 bits wide, then those of 64.
@@ -169,10 +174,12 @@ E_UNITS = _places.take(1)[0]
 ) = _places.take(9)
 
 # Cohorts of the free pool.
-(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_TRIED, K_BUYER) = _places.take(10)
+(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_BUYER) = _places.take(9)
 
 # Machines that a spread row looks at.
-(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_TURN) = _places.take(9)
+(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_FROM, S_IN_TURN, S_TURN) = (
+    _places.take(11)
+)
 
 # Domains of the topology that a gang looks at.
 (D_BOUND, D_OWN, D_NEWEST, D_TOUCHED, D_EXTRA, D_EXTRA_TOUCHED, D_POOL) = _places.take(7)
@@ -212,9 +219,15 @@ E_UNITS = _places.take(1)[0]
     T_VICTIM,
     T_STANDING,
     T_LEVEL_LEAST,
+    T_LEVEL_COUNT,
+    T_LEVEL_DOMAINS,
+    T_LEVEL_USED,
+    T_LEVEL_USED_COUNT,
+    T_WAITING,
+    T_WAITING_LAST,
     T_SAVED_GAP,
     T_SCORE_WEIGHTS,
-) = _places.take(26)
+) = _places.take(32)
 
 HEADER = _places.end
 
