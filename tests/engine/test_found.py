@@ -137,3 +137,12 @@ def test_35_what_is_given_back_may_complete_a_higher_gang_at_the_cost_of_a_lower
     assert verdict(last, gang).takes.keys() == {"m", "dear"}
     assert not verdict(last, low).satisfied
     assert verdict(last, giver).takes.keys() == {"cheap"}
+
+
+def test_a_need_that_only_phase_2_robs_finds_its_victim() -> None:
+    """Victims were listed for needs unmet when phase 2 began. `held`, which may not act, takes what `robbed` bought."""
+    held, robbed = need("c", 1, 4, priority=9), need("c", 1, 4, priority=5, group="robbed")
+    low = need("low", 1, 4, priority=1)
+    machines = [machine("free", 4, "idle"), machine("victim", 4, "low", number=1, own=low)]
+    world = fleet(machines, [held, robbed, low], [Cluster("c", held_out={held.fingerprint: 2000})])
+    assert acted(decide(world), Kind.PREEMPT) == ["victim"]

@@ -85,8 +85,22 @@ def raw(inventory: Inventory, names: Iterable[str] = COLUMNS) -> list[tuple[Any,
     return list(zip([inventory.ids[row] for row in range(len(inventory.ids))], *columns, strict=True))
 
 
+def look_at(inventory: Inventory, *labels: str) -> None:
+    """Tell machines apart by these labels too."""
+    for label in labels:
+        inventory.shapes.look_at(label)
+    inventory.reshape()
+
+
+def values_of(inventory: Inventory, label: str) -> list[str]:
+    """The label's value of each row."""
+    texts = list(inventory.shapes.value_ids(label))
+    return [texts[inventory.shapes.values(label)[shape]] for shape in inventory.shape.view.tolist()]
+
+
 def picture(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Each machine in its own words: what its numbers stand for instead of the numbers."""
+    look_at(inventory, "rack", "row")
     shapes, clusters = inventory.shapes, [*inventory.clusters.values, ""]
     plain = raw(inventory, [name for name in COLUMNS if name not in NUMBERED])
     offers: dict[int, list[str]] = {}
@@ -128,6 +142,8 @@ def test_a_table_changed_step_by_step_is_the_table_built_at_once(plan: list[Any]
     inventory, truth = Inventory(), dict[str, MachineRecord]()
     for step in plan:
         changed_by(inventory, step, truth)
+        if data.draw(st.booleans()):
+            look_at(inventory, data.draw(st.sampled_from(["rack", "row"])))
         if data.draw(st.booleans()):
             inventory.ranked()
         if data.draw(st.booleans()):
@@ -377,8 +393,21 @@ def test_daemons_that_leave_nothing_are_counted_no_further() -> None:
     assert daemons.base.view[number].tolist() == [5, MAX_UNITS, 0]
 
 
+def test_a_label_that_nobody_looks_at_makes_no_shape_until_somebody_does() -> None:
+    inventory = Inventory()
+    inventory.apply([record(name, labels={"host": name}) for name in "abc"])
+    inventory.apply([record("d")])
+    assert inventory.shape.view.tolist() == [0, 0, 0, 0]
+    inventory.changes()
+    look_at(inventory, "host")
+    assert len(set(inventory.shape.view.tolist())) == 4
+    assert len(set(inventory.offer.view.tolist())) == 4
+    assert [rows.tolist() for rows in inventory.changes()] == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_equal_labels_make_one_shape_in_any_order() -> None:
     inventory = Inventory()
+    look_at(inventory, "x", "y")
     inventory.apply([record("a", labels={"x": "1", "y": "2"}), record("b", labels={"y": "2", "x": "1"})])
     inventory.apply([record("c", labels={"y": "1", "x": "2"})])
     assert inventory.shape.view.tolist() == [0, 0, 1]
@@ -390,7 +419,8 @@ def test_labels_that_a_caller_changes_afterwards_change_no_shape() -> None:
     inventory.apply([record("a", labels=labels)])
     labels["x"] = "2"
     inventory.apply([record("b", labels=labels)])
-    assert inventory.shape.view.tolist() == [0, 1]
+    look_at(inventory, "x")
+    assert values_of(inventory, "x") == ["1", "2"]
 
 
 def test_needs_may_be_known_before_any_machine() -> None:

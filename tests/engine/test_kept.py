@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle import search
 from oracle.build import acted, fleet, machine, need
-from oracle.generate import Taste, cases
+from oracle.generate import RACK, Taste, cases
 from oracle.keeper import Twins
 from oracle.world import Kind, Need, World
 
@@ -93,4 +93,14 @@ def test_a_shape_that_is_held_out_leaves_the_kept_pool_and_comes_back() -> None:
     worlds = (free, held, replace(held, now=free.now + 10), free)
     bought = [acted(twins.decide(world), Kind.BOOTSTRAP) for world in worlds]
     assert bought == [["m"], [], ["m"], ["m"]]
+    assert twins.wrong == []
+
+
+def test_a_label_that_a_row_begins_to_look_at_tells_machines_apart() -> None:
+    fleets = [machine(f"m{i}", 4, "idle", rack=f"r{i // 2}") for i in range(6)]
+    plain, gang = need("a", 2, 4), need("b", 2, 4, same=RACK)
+    twins = Twins(in_full=False)
+    assert acted(twins.decide(fleet(fleets, [plain])), Kind.BOOTSTRAP) == ["m0", "m1"]
+    both = twins.decide(fleet(fleets, [plain, gang]))
+    assert acted(both, Kind.BOOTSTRAP) == ["m0", "m1", "m2", "m3"]
     assert twins.wrong == []

@@ -3,13 +3,13 @@
 Ids are strings at the edge only; inside, a machine is the number of its row, and ids compare by their rank.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine.arrays import Array, Column, Ids, Names, places
-from bigfleet.engine.reading import NO_STAMP, NOBODY, NOT_READY, Batch, check_amounts, fields_of, ids_of
+from bigfleet.engine.reading import NO_STAMP, NOBODY, NOT_READY, Batch, check_amounts, check_labels, fields_of, ids_of
 from bigfleet.engine.records import MachineRecord
 from bigfleet.engine.shapes import Dimensions, Shapes
 from bigfleet.model.buckets import PenaltyBucket
@@ -18,6 +18,8 @@ from bigfleet.model.need import NeedKey
 from bigfleet.model.profile import INT32_MAX
 
 VACANT = 0
+
+_NO_LABELS: Mapping[str, str] = {}
 
 # What has happened to a row that somebody has not heard of yet.
 _CHANGED, _RESEATED, _RENAMED = 1, 2, 4
@@ -68,6 +70,8 @@ class Inventory:
         self.key_columns = [self.own]
         """All columns that hold numbers of `keys`, those of other tables too."""
         self._news = Column(np.uint8)
+        self._labels: list[Mapping[str, str]] = []
+        """Each row's labels: a key may be looked at later. Machines of a shape with equal labels share them."""
         self._terms = Names()
         self._offers = Names()
         self._by_id = np.zeros(0, np.int32)
@@ -101,7 +105,25 @@ class Inventory:
         self._offers.ended(len(gone))
         for column in self._columns:
             column.reset(gone)
+        for row in gone.tolist():
+            self._labels[row] = _NO_LABELS
         self._news.view[gone] = _CHANGED | _RESEATED | _RENAMED
+
+    def reshape(self) -> None:
+        """Tell machines apart by labels that are looked at since the last time."""
+        new = self.shapes.new_labels()
+        if not new:
+            return
+        state, labels = self.state.view, self._labels
+        rows = [row for row in np.flatnonzero(state != VACANT).tolist() if any(label in labels[row] for label in new)]
+        shape = self.shape.view
+        shapes = [self.shapes.relabelled(old, labels[row]) for row, old in zip(rows, shape[rows].tolist(), strict=True)]
+        split = np.array(rows, np.int64)[np.array(shapes, np.int64) != shape[rows]]
+        shape[rows] = shapes
+        names = ("shape", "price", "probability", "stamp_reclamation")
+        self.offer.view[split] = self._offer({name: getattr(self, name).view[split].astype(np.int64) for name in names})
+        self._offers.ended(len(split))
+        self._news.view[split] |= _CHANGED | _RESEATED
 
     def changes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Rows with any change, and those with a new shape, bound, number or own, since this was last asked.
@@ -178,17 +200,30 @@ class Inventory:
         machines = [record.machine for record in batch]
         ids = ids_of(machines)
         rows = self.ids.find(ids)
-        shapes, new_shapes = self._shapes_of(machines, rows)
-        return Batch(ids, rows, shapes, new_shapes, *fields_of(ids, batch))
+        shapes, new_shapes, relabelled = self._shapes_of(machines, rows)
+        return Batch(ids, rows, shapes, new_shapes, relabelled, *fields_of(ids, batch))
 
-    def _shapes_of(self, machines: Sequence[Machine], rows: Array) -> tuple[Array, list[Machine]]:
-        """Each machine's shape; those of no known shape count down from -1, with one machine for each of them."""
+    def _shapes_of(
+        self, machines: Sequence[Machine], rows: Array
+    ) -> tuple[Array, list[Machine], dict[int, Mapping[str, str]]]:
+        """Each machine's shape; those of no known shape count down from -1, with one machine for each of them.
+
+        And the labels of machines that are not as they were, copied: a caller may change its own.
+        """
         guesses = self.shape.view[rows] if len(self.ids) else rows
-        shapes = np.array(self.shapes.guess(machines, guesses.tolist()), np.int64)
+        labels = [self._labels[row] if row >= 0 else None for row in rows.tolist()]
+        shapes = np.array(self.shapes.guess(machines, guesses.tolist(), labels), np.int64)
         seen: dict[tuple[object, ...], int] = {}
+        copies: dict[int, Mapping[str, str]] = {}
+        relabelled: dict[int, Mapping[str, str]] = {}
         fresh: list[Machine] = []
         for i in np.flatnonzero(shapes == NOBODY).tolist():
             m = machines[i]
+            copy = copies.get(id(m.labels))
+            if copy is None:
+                check_labels(m)
+                copy = copies[id(m.labels)] = dict(m.labels)
+            relabelled[i] = copy
             # Equal objects of one batch are often the same object, and they all live as long as the batch.
             key = (id(m.labels), id(m.resources), id(m.allocatable), m.instance_type, m.zone, m.capacity_type)
             shape = seen.get(key)
@@ -200,7 +235,7 @@ class Inventory:
                     shape = -len(fresh)
                 seen[key] = shape
             shapes[i] = shape
-        return shapes, fresh
+        return shapes, fresh, relabelled
 
     def _write(self, batch: Batch) -> None:
         columns, shape = batch.columns, batch.shapes
@@ -213,6 +248,8 @@ class Inventory:
         columns |= {"shape": shape, "cluster": cluster, "bound": bound, "own": self._owns(batch)}
         columns["offer"] = self._offer(columns)
         rows, news = self._place(batch)
+        for i, labels in batch.relabelled.items():
+            self._labels[rows[i]] = self.shapes.shared(int(shape[i]), labels)
         named = {"own": self.keys, "offer": self._offers}
         for name, values in columns.items():
             column = getattr(self, name).view
@@ -262,6 +299,7 @@ class Inventory:
             rows[fresh] = np.concatenate((vacant, np.arange(len(self.ids), size)))
             for column in (*self._columns, self.rank, self._news):
                 column.resize(size)
+            self._labels.extend([_NO_LABELS] * (size - len(self._labels)))
             self.ids.place([batch.ids[i] for i in fresh.tolist()], rows[fresh])
             self._size += len(fresh)
             news[fresh] = _CHANGED | _RESEATED | _RENAMED

@@ -167,6 +167,7 @@ class Layout:
             self._forget()
         self._foundation, self._width = foundation, len(shapes.dimensions)
         inventory.ranked()
+        inventory.reshape()
         shapes.update()
         order, count = needs.order(), max(1, len(inventory.clusters))
         self._reserve(len(inventory.ids), len(needs.need), count)

@@ -1,5 +1,9 @@
 """The three phases over all needs and clusters, built from the walks. Compiled; sections 5, 7 and 8."""
 
+from typing import cast
+
+import numpy as np
+
 from bigfleet.engine.acquire import acquire
 from bigfleet.engine.bind import unbind
 from bigfleet.engine.compiled import entry, walk
@@ -14,6 +18,7 @@ from bigfleet.engine.spread import fill_spread, fill_spread_in
 from bigfleet.engine.victims import (
     CONFIGURED,
     PINNED,
+    is_listed_for,
     list_victims,
     may_have_victims,
     preempt,
@@ -83,6 +88,8 @@ from bigfleet.engine.work import (
     Work,
 )
 from bigfleet.engine.worth import admits, fitting_units
+
+ZERO = cast("int", np.int64(0))
 
 
 @entry
@@ -168,10 +175,14 @@ def restore(w: Work, need: int) -> None:
 @entry
 def phase_two(w: Work, order: Array) -> None:
     """Serve every need that is still unmet once more, in order, victims being candidates after all others."""
-    list_victims(w, order)
+    list_victims(w, order, ZERO, NO)
     for i in range(order.shape[0]):
         need = order[i]
         if at(w, N_MISSING, need) > 0:
+            if not is_listed_for(w, need):
+                # It was met when victims were listed, and has been robbed since; so may others be that follow.
+                list_victims(w, order, i, YES)
+                w.h[VERSION] = w.h[VERSION] + 1
             serve_once_more(w, need)
             if w.h[OVERFLOW]:
                 return

@@ -1,6 +1,6 @@
 """Reading machines' records: each is checked, and what is known of all of them becomes columns of numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ class Batch(NamedTuple):
     rows: Array
     shapes: Array
     new_shapes: list[Machine]
+    relabelled: dict[int, Mapping[str, str]]
     clusters: Sequence[str]
     committed: Sequence[str]
     keys: Sequence[NeedKey]
@@ -153,11 +154,15 @@ def _refuse_state(machine: Machine) -> None:
         raise RecordError(machine.id, error.field, error.problem) from None
 
 
-def check_amounts(machine: Machine) -> None:
-    """Raise RecordError for an amount of a resource that is out of bounds, or a label that cannot be written."""
+def check_labels(machine: Machine) -> None:
+    """Raise RecordError for a label that cannot be written."""
     for label, value in machine.labels.items():
         if not is_utf8(label) or not is_utf8(value):
             raise RecordError(machine.id, f"labels[{label!r}]", "must be text that UTF-8 can write")
+
+
+def check_amounts(machine: Machine) -> None:
+    """Raise RecordError for an amount of a resource that is out of bounds."""
     field = "resources" if machine.allocatable is None else "allocatable"
     for name, amount in machine.usable:
         most = MAX_PODS if name == PODS else MAX_UNITS

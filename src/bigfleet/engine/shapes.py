@@ -4,6 +4,7 @@ Requirement lists, topologies and daemon sets are interned; each is evaluated on
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +48,19 @@ class Dimensions:
 
 
 class Shapes:
-    """The shapes seen so far, their labels by key, and every requirement list's verdict on them."""
+    """The shapes seen so far, their labels by key, and every requirement list's verdict on them.
+
+    Of a machine's labels a shape has only those whose keys somebody looks at: there are labels that no two machines
+    share, a host name for one. A key that is looked at later splits shapes: see `Inventory.reshape`.
+    """
 
     def __init__(self, dimensions: Dimensions) -> None:
         self.dimensions = dimensions
         self._ids: dict[tuple[object, ...], int] = {}
         self._keys: list[tuple[object, ...]] = []
-        self._label_sets: dict[tuple[str, ...], _Labels] = {}
+        self._seen_with: list[Mapping[str, str]] = []
+        self._looked_at: dict[str, int] = {}
+        self._split = 0
         self.allocatable = Grid(np.int64)
         self.capacity_type = Column(np.int8)
         self._labels: dict[str, Column] = {}
@@ -67,56 +74,90 @@ class Shapes:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def guess(self, machines: Sequence[Machine], guesses: Sequence[int]) -> list[int]:
-        """Each machine's guess where it is right, else MISSING: most machines keep their shape."""
+    def look_at(self, label: str) -> None:
+        """From now on machines that differ in this label are of different shapes."""
+        self._looked_at.setdefault(label, len(self._looked_at))
+
+    def new_labels(self) -> list[str]:
+        """The labels that are looked at since this was last asked."""
+        new = list(self._looked_at)[self._split :]
+        self._split = len(self._looked_at)
+        return new
+
+    def guess(
+        self, machines: Sequence[Machine], guesses: Sequence[int], labels: Sequence[Mapping[str, str] | None]
+    ) -> list[int]:
+        """Each machine's guess where it and the labels are right, else MISSING: most machines keep their shape."""
         if not self._keys:
             return [MISSING] * len(machines)
         # `usable` is written out: a property called for every machine would cost as much as all the rest.
         known = self._keys
         return [
             shape
-            if (m.instance_type, m.capacity_type, m.zone, m.resources if (u := m.allocatable) is None else u, m.labels)
-            == known[shape]
+            if (m.labels is kept or m.labels == kept)
+            and (m.instance_type, m.capacity_type, m.zone, m.resources if (u := m.allocatable) is None else u)
+            == known[shape][:4]
             else MISSING
-            for m, shape in zip(machines, guesses, strict=True)
+            for m, shape, kept in zip(machines, guesses, labels, strict=True)
         ]
 
     def find(self, machine: Machine) -> int:
         """The machine's shape, MISSING if none like it was seen yet."""
-        labels = self._label_sets.get(_in_order(machine.labels))
-        if labels is None:
-            return MISSING
-        key = (machine.instance_type, machine.capacity_type, machine.zone, machine.usable, labels)
-        return self._ids.get(key, MISSING)
+        return self._ids.get(self._key(machine), MISSING)
 
     def intern(self, machine: Machine) -> int:
         """The machine's shape, made on first sight."""
-        labels = self._label_sets.setdefault(_in_order(machine.labels), _Labels(machine.labels))
-        key = (machine.instance_type, machine.capacity_type, machine.zone, machine.usable, labels)
+        key = self._key(machine)
         shape = self._ids.get(key)
-        if shape is None:
-            shape = self._add(key, machine)
-        return shape
+        return self._add(key, dict(machine.labels)) if shape is None else shape
 
-    def _add(self, key: tuple[object, ...], machine: Machine) -> int:
+    def relabelled(self, shape: int, labels: Mapping[str, str]) -> int:
+        """The shape of a machine of this one with these labels, by all that is looked at now."""
+        key = (*self._keys[shape][:4], *self._looked(labels))
+        found = self._ids.get(key)
+        return self._add(key, labels) if found is None else found
+
+    def shared(self, shape: int, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """The labels of the first machine of a shape, if these are equal to them, else these."""
+        first = self._seen_with[shape]
+        return first if first == labels else labels
+
+    def _key(self, machine: Machine) -> tuple[object, ...]:
+        terms = (machine.instance_type, machine.capacity_type, machine.zone, machine.usable)
+        return (*terms, *self._looked(machine.labels))
+
+    def _looked(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
+        """The values of the labels looked at, without what is missing at the end.
+
+        So a key that comes later changes nothing for machines that lack it.
+        """
+        values = [labels.get(name) for name in self._looked_at]
+        while values and values[-1] is None:
+            values.pop()
+        return tuple(values)
+
+    def _add(self, key: tuple[Any, ...], given: Mapping[str, str]) -> int:
         shape = len(self._keys)
         self._ids[key] = shape
         self._keys.append(key)
-        entries = self.dimensions.row(machine.usable)
+        self._seen_with.append(given)
+        instance_type, capacity_type, zone, usable, *values = key
+        entries = self.dimensions.row(usable)
         self.allocatable.resize(shape + 1, len(self.dimensions))
         row = self.allocatable.view[shape]
         row[PODS_DIM] = DEFAULT_PODS
         for at, amount in entries:
             row[at] = amount
-        self.capacity_type.append(machine.capacity_type)
-        capacity_type = "" if machine.capacity_type is CapacityType.UNSPECIFIED else machine.capacity_type.label
-        own = {INSTANCE_TYPE: machine.instance_type, ZONE: machine.zone, CAPACITY_TYPE: capacity_type}
-        labels = {**machine.labels, **{name: value for name, value in own.items() if value}}
+        self.capacity_type.append(capacity_type)
+        paid = "" if capacity_type is CapacityType.UNSPECIFIED else capacity_type.label
+        labels = {name: value for name, value in zip(self._looked_at, values, strict=False) if value is not None}
+        own = {INSTANCE_TYPE: instance_type, ZONE: zone, CAPACITY_TYPE: paid}
+        labels |= {name: value for name, value in own.items() if value}
         for name, value in labels.items():
             column = self._labels.setdefault(name, Column(np.int32, MISSING))
-            values = self._values.setdefault(name, {})
+            numbers = self._values.setdefault(name, {})
             column.resize(shape + 1)
-            column.view[shape] = values.setdefault(value, len(values))
+            column.view[shape] = numbers.setdefault(value, len(numbers))
         return shape
 
     def of_class(self, instance_type: str, zone: str, capacity_type: CapacityType) -> list[int]:
@@ -138,6 +179,8 @@ class Shapes:
         """The number of a requirement list, evaluated on every shape by `update`."""
         number = self._requirements.get(requirements)
         if number is None:
+            for requirement in requirements:
+                self.look_at(requirement.key)
             number = self._requirements[requirements] = len(self._requirement_lists)
             self._requirement_lists.append(requirements)
             self.matches.resize(number + 1, self._matched)
@@ -179,19 +222,6 @@ class Shapes:
                 return there & listed if requirement.values else there
 
 
-class _Labels(dict[str, str]):
-    """One set of labels, the same object for all that have equal ones; so it is found by identity."""
-
-    __slots__ = ()
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-
-def _in_order(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Labels as one flat tuple, keys before values, the same for equal labels in any order."""
-    names = sorted(labels)
-    return (*names, *[labels[name] for name in names])
-
-
 class Topologies:
     """Domains: the values that shapes have for one label or several together."""
 
@@ -211,6 +241,8 @@ class Topologies:
         """The number of a topology: the labels whose values together name a domain."""
         number = self._ids.get(keys)
         if number is None:
+            for key in keys:
+                self._shapes.look_at(key)
             number = self._ids[keys] = len(self._keys)
             self._keys.append(keys)
             self._domains.append({})

@@ -204,16 +204,23 @@ def may_have_victims(w: Work, need: int) -> bool:
 
 
 @walk
-def list_victims(w: Work, order: Array) -> None:
-    """List the machines that some unmet need might preempt, lowest standing first.
+def is_listed_for(w: Work, need: int) -> bool:
+    """Whether the list of victims was made with such a need in mind, or the need may not preempt."""
+    return not at(w, N_ACTS, need) or at(w, T_WANTED, at(w, N_REQUIREMENT, need)) >= at(w, N_PRIORITY, need)
 
-    In phase 2 standings only rise and no machine becomes a victim, so the list is made once and its order is a bound.
+
+@walk
+def list_victims(w: Work, order: Array, start: int, met: bool) -> None:
+    """List the machines that some unmet need from one place of the order on might preempt, lowest standing first.
+
+    In phase 2 standings only rise and no machine becomes a victim, so its order is a bound. With `met` needs count too
+    that are met: they may be robbed.
     """
     fill(w, T_WANTED, w.h[LEN_WANTED], LOWEST)
     some = False
-    for i in range(order.shape[0]):
+    for i in range(start, order.shape[0]):
         need = order[i]
-        if at(w, N_MISSING, need) > 0 and at(w, N_ACTS, need):
+        if (met or at(w, N_MISSING, need) > 0) and at(w, N_ACTS, need):
             requirement = at(w, N_REQUIREMENT, need)
             put(w, T_WANTED, requirement, max(at(w, T_WANTED, requirement), at(w, N_PRIORITY, need)))
             some = True
