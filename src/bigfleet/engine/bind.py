@@ -2,7 +2,7 @@
 
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.heap import at, cell, put, put_cell
-from bigfleet.engine.lists import relink
+from bigfleet.engine.lists import append, leave, relink
 from bigfleet.engine.work import (
     A_COHORT,
     A_GRACE,
@@ -73,22 +73,6 @@ DELETING = 7
 
 
 @walk
-def _leave_own(w: Work, need: int, machine: int) -> None:
-    """Take the machine off the list of a gang's own."""
-    before, place = NONE, at(w, N_OWN_HEAD, need)
-    while place >= 0 and place != machine:
-        before, place = place, at(w, M_OWN_NEXT, place)
-    if place == NONE:
-        return
-    if before == NONE:
-        put(w, N_OWN_HEAD, need, at(w, M_OWN_NEXT, machine))
-    else:
-        put(w, M_OWN_NEXT, before, at(w, M_OWN_NEXT, machine))
-    if at(w, N_OWN_TAIL, need) == machine:
-        put(w, N_OWN_TAIL, need, before)
-
-
-@walk
 def evict(w: Work, machine: int) -> None:
     """Nobody takes from the machine any more, and it leaves its cluster's list."""
     cluster = at(w, M_BOUND, machine)
@@ -113,17 +97,9 @@ def evict(w: Work, machine: int) -> None:
                 put(w, N_COUNT, need, count - 1)
                 break
         if at(w, N_TOPOLOGY, need) >= 0 and at(w, N_OWN, need) == at(w, M_OWN, machine):
-            _leave_own(w, need, machine)
+            leave(w, N_OWN_HEAD, N_OWN_TAIL, M_OWN_NEXT, need, machine)
         need = at(w, N_LATER, need)
-    before, place = NONE, at(w, C_ALL_HEAD, cluster)
-    while place != machine and place != NONE:
-        before, place = place, at(w, M_ALL_NEXT, place)
-    if before == NONE:
-        put(w, C_ALL_HEAD, cluster, at(w, M_ALL_NEXT, machine))
-    else:
-        put(w, M_ALL_NEXT, before, at(w, M_ALL_NEXT, machine))
-    if at(w, C_ALL_TAIL, cluster) == machine:
-        put(w, C_ALL_TAIL, cluster, before)
+    leave(w, C_ALL_HEAD, C_ALL_TAIL, M_ALL_NEXT, cluster, machine)
     put(w, C_DISTURBED, cluster, ROBBED)
     relink(w, cluster)
 
@@ -184,23 +160,8 @@ def bind(w: Work, need: int, machine: int, kind: int, grace: int, outranked: int
     if kind != PREEMPT:
         put(w, A_COHORT, a, _spare(w, machine, need))
     put(w, M_SERVES, machine, NONE)
-    put(w, M_ALL_NEXT, machine, NONE)
-    put(w, M_LIVE_NEXT, machine, NONE)
-    if at(w, C_ALL_TAIL, cluster) == NONE:
-        put(w, C_ALL_HEAD, cluster, machine)
-    else:
-        put(w, M_ALL_NEXT, at(w, C_ALL_TAIL, cluster), machine)
-    put(w, C_ALL_TAIL, cluster, machine)
-    if at(w, C_LIVE_TAIL, cluster) == NONE:
-        put(w, C_LIVE_HEAD, cluster, machine)
-    else:
-        put(w, M_LIVE_NEXT, at(w, C_LIVE_TAIL, cluster), machine)
-    put(w, C_LIVE_TAIL, cluster, machine)
+    append(w, C_ALL_HEAD, C_ALL_TAIL, M_ALL_NEXT, cluster, machine)
+    append(w, C_LIVE_HEAD, C_LIVE_TAIL, M_LIVE_NEXT, cluster, machine)
     if at(w, N_TOPOLOGY, need) >= 0:
-        put(w, M_OWN_NEXT, machine, NONE)
-        if at(w, N_OWN_TAIL, need) == NONE:
-            put(w, N_OWN_HEAD, need, machine)
-        else:
-            put(w, M_OWN_NEXT, at(w, N_OWN_TAIL, need), machine)
-        put(w, N_OWN_TAIL, need, machine)
+        append(w, N_OWN_HEAD, N_OWN_TAIL, M_OWN_NEXT, need, machine)
     clear(w, machine, cluster)

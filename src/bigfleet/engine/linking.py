@@ -8,7 +8,7 @@ from bigfleet.engine.heap import (
     put,
     put_cell,
 )
-from bigfleet.engine.lists import relink
+from bigfleet.engine.lists import append, relink
 from bigfleet.engine.work import (
     C_ALL_HEAD,
     C_ALL_TAIL,
@@ -96,21 +96,14 @@ def relist(w: Work, moved: Array, fresh: Array, dirty: Array) -> None:
 @walk
 def _drop_unlisted(w: Work, cluster: int) -> None:
     """Keep only those on the cluster's list that are marked as listed there."""
-    last = NONE
     machine = at(w, C_ALL_HEAD, cluster)
     put(w, C_ALL_HEAD, cluster, NONE)
+    put(w, C_ALL_TAIL, cluster, NONE)
     while machine != NONE:
         following = at(w, M_ALL_NEXT, machine)
         if at(w, M_LISTED, machine) == cluster:
-            if last == NONE:
-                put(w, C_ALL_HEAD, cluster, machine)
-            else:
-                put(w, M_ALL_NEXT, last, machine)
-            last = machine
+            append(w, C_ALL_HEAD, C_ALL_TAIL, M_ALL_NEXT, cluster, machine)
         machine = following
-    if last != NONE:
-        put(w, M_ALL_NEXT, last, NONE)
-    put(w, C_ALL_TAIL, cluster, last)
 
 
 @walk
@@ -246,12 +239,7 @@ def _link_own(w: Work, cluster: int) -> None:
         if at(w, M_OWN, machine) != NONE:
             need = at(w, T_KEY_NEED, at(w, M_OWN, machine)) - 1
         if need != NONE:
-            put(w, M_OWN_NEXT, machine, NONE)
-            if at(w, N_OWN_TAIL, need) == NONE:
-                put(w, N_OWN_HEAD, need, machine)
-            else:
-                put(w, M_OWN_NEXT, at(w, N_OWN_TAIL, need), machine)
-            put(w, N_OWN_TAIL, need, machine)
+            append(w, N_OWN_HEAD, N_OWN_TAIL, M_OWN_NEXT, need, machine)
         machine = at(w, M_ALL_NEXT, machine)
     need = at(w, C_FIRST, cluster)
     while need != NONE:

@@ -1,4 +1,4 @@
-"""Lists of the machines of a cluster that may have room, for a need to walk along. Compiled."""
+"""Lists of machines: how they change, and those of a cluster that may have room, for a need to walk along. Compiled."""
 
 from bigfleet.engine.compiled import step, walk
 from bigfleet.engine.heap import at, put
@@ -34,6 +34,32 @@ from bigfleet.engine.work import (
     Work,
 )
 from bigfleet.engine.worth import admits, fitting_units
+
+
+@walk
+def append(w: Work, heads: int, tails: int, nexts: int, owner: int, machine: int) -> None:
+    """Put a machine last on its owner's list, which is known by its columns."""
+    put(w, nexts, machine, NONE)
+    last = at(w, tails, owner)
+    if last == NONE:
+        put(w, heads, owner, machine)
+    else:
+        put(w, nexts, last, machine)
+    put(w, tails, owner, machine)
+
+
+@walk
+def leave(w: Work, heads: int, tails: int, nexts: int, owner: int, machine: int) -> None:
+    """Take a machine off its owner's list, on which it must be."""
+    before, place = NONE, at(w, heads, owner)
+    while place != machine:
+        before, place = place, at(w, nexts, place)
+    if before == NONE:
+        put(w, heads, owner, at(w, nexts, machine))
+    else:
+        put(w, nexts, before, at(w, nexts, machine))
+    if at(w, tails, owner) == machine:
+        put(w, tails, owner, before)
 
 
 @walk
