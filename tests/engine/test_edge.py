@@ -7,6 +7,7 @@ import pytest
 from bigfleet.engine.decide import Engine
 from bigfleet.engine.needs import NeedError
 from bigfleet.engine.records import (
+    MAX_TIME,
     ClusterError,
     ClusterRecord,
     Kind,
@@ -33,7 +34,12 @@ from bigfleet.model.profile import Profile
         ("reclaim_percent", 101),
         ("draining_percent", -1),
         ("reclaim_after", -1),
+        ("reclaim_after", 0.5),
+        ("reclaim_percent", 2.5),
         ("idle_hold", {CapacityType.SPOT: -1}),
+        ("idle_hold", {CapacityType.SPOT: float("nan")}),
+        ("held_out_shapes", {("t", "z", CapacityType.SPOT): float("nan")}),
+        ("held_out_shapes", {("t", "z", CapacityType.SPOT): MAX_TIME + 1}),
     ],
 )
 def test_a_setting_that_cannot_be_reckoned_with_is_refused_by_name(setting: str, value: Any) -> None:
@@ -115,6 +121,11 @@ def test_a_resource_that_only_a_divisible_row_names() -> None:
     [
         ("id", {"id": ""}),
         ("reclaimed_in_window", {"reclaimed_in_window": -1}),
+        ("reclaimed_in_window", {"reclaimed_in_window": 0.5}),
+        ("excess_since", {"excess_since": float("nan")}),
+        ("held_out", {"held_out": {"f": 1.5}}),
+        ("held_out", {"held_out": {"f": float("nan")}}),
+        ("held_out", {"held_out": {"f": -MAX_TIME - 1}}),
         ("cpu", {"daemons": (Daemon((), (("cpu", -1),)),)}),
     ],
 )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bigfleet.engine.arrays import Ids
 from bigfleet.engine.inventory import VACANT, Inventory
-from bigfleet.engine.reading import MAX_NUMBER, MAX_PODS, MAX_PRICE, MAX_TIME, NOBODY, RecordError
-from bigfleet.engine.records import MachineRecord, Stakes, Stamp
+from bigfleet.engine.reading import MAX_NUMBER, MAX_PODS, MAX_PRICE, NOBODY, RecordError
+from bigfleet.engine.records import MAX_TIME, MachineRecord, Stakes, Stamp
 from bigfleet.engine.shapes import DaemonSets
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
@@ -303,6 +303,8 @@ WRONG = [
     ("drain_seconds", record(drain_seconds=-1)),
     ("drain_seconds", record(drain_seconds=2**31)),
     ("drain_seconds", record(drain_seconds=2**70)),
+    ("drain_seconds", record(drain_seconds=cast("int", 1.7))),
+    ("idle_since", record(idle_since=cast("int", math.nan))),
     ("not_before", record(not_before=MAX_TIME + 1)),
     ("idle_since", record(idle_since=-MAX_TIME - 1)),
     ("reclaim_hold_until", record(reclaim_hold_until=2**64)),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigfleet.engine.arrays import MAX_ID, Array, is_utf8
-from bigfleet.engine.records import MachineRecord, Stakes, Stamp
+from bigfleet.engine.records import MAX_TIME, MachineRecord, Stakes, Stamp
 from bigfleet.model.buckets import PenaltyBucket
 from bigfleet.model.machine import INVARIANTS, InvariantError, Machine, check_invariants
 from bigfleet.model.need import NeedKey
@@ -29,7 +29,6 @@ MAX_PODS = 2**20
 """Pods on one machine; every unit takes one, so no sum of units over 5,000,000 machines reaches 2**43."""
 
 MAX_NUMBER = 2**62 - 1
-MAX_TIME = 2**62 - 1
 
 
 class RecordError(ValueError):
@@ -188,13 +187,14 @@ def _column(
     low: float,
     high: float,
 ) -> Array:
-    """One field of all records, or RecordError for the first of them outside the bounds; NaN is outside."""
-    try:
-        column = np.array(values, dtype)
-    except OverflowError:
-        column = np.array([np.nan])
-    if len(column) and not (column.min() >= low and column.max() <= high):
+    """One field of all records, or RecordError for the first that is not whole or out of bounds; NaN is."""
+    # Left to itself numpy makes whole numbers of whole numbers only.
+    column = np.array(values, dtype if dtype is np.float64 else None)
+    whole = dtype is np.float64 or column.dtype.kind in "ib"
+    if len(column) and not (whole and column.min() >= low and column.max() <= high):
         for name, value in zip(ids, values, strict=True):
             if not low <= value <= high:
                 raise RecordError(name, field, f"is {value}, but must lie between {low} and {high}")
-    return column
+            if dtype is np.int64 and not isinstance(value, int):
+                raise RecordError(name, field, f"is {value}, but must be a whole number")
+    return column.astype(dtype, copy=False)

@@ -16,6 +16,9 @@ from bigfleet.model.resources import MAX_UNITS, Resources
 MAX_WEIGHT = 2.0
 """Above it the score of a victim 2**32 below its preemptor would not fit 64 bits."""
 
+MAX_TIME = 2**62 - 1
+"""Seconds on either side of 0: sums of two times fit 64 bits."""
+
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
     """What a binding was made for, and its place in the order of all bindings of this shard."""
@@ -55,6 +58,11 @@ class MachineRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reclaim_hold_until: int = 0
 
 
+def is_whole(value: object, least: int, most: int = MAX_TIME) -> bool:
+    """Whether a value is a whole number within bounds."""
+    return isinstance(value, int) and least <= value <= most
+
+
 class ClusterError(ValueError):
     """What a session shows that cannot be taken; names the cluster and the field."""
 
@@ -79,8 +87,14 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Refuse what would give a cluster more than there is."""
         if not self.id:
             raise ClusterError(self.id, "id", "must not be empty")
-        if self.reclaimed_in_window < 0:
-            raise ClusterError(self.id, "reclaimed_in_window", "must not be negative")
+        if not is_whole(self.reclaimed_in_window, 0):
+            raise ClusterError(self.id, "reclaimed_in_window", "must be a whole number and not negative")
+        times = {f"held_out[{fingerprint!r}]": until for fingerprint, until in self.held_out.items()}
+        if self.excess_since is not None:
+            times["excess_since"] = self.excess_since
+        for field, seconds in times.items():
+            if not is_whole(seconds, -MAX_TIME):
+                raise ClusterError(self.id, field, f"is {seconds}, but must be whole seconds within 2**62 of 0")
         for daemon in self.daemons:
             for name, amount in daemon.resources:
                 if not isinstance(amount, int) or not 0 <= amount <= MAX_UNITS:
@@ -117,11 +131,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             if not 0 <= getattr(self, field) <= MAX_WEIGHT:
                 raise PolicyError(field, f"must lie between 0 and {MAX_WEIGHT:g}; only how weights compare matters")
         for field in ("reclaim_percent", "draining_percent"):
-            if not 0 <= getattr(self, field) <= 100:
-                raise PolicyError(field, "must lie between 0 and 100")
+            if not is_whole(getattr(self, field), 0, 100):
+                raise PolicyError(field, "must be a whole number between 0 and 100")
         for field, seconds in (("reclaim_after", self.reclaim_after), *self._holds()):
-            if seconds < 0:
-                raise PolicyError(field, "must not be negative")
+            if not is_whole(seconds, 0):
+                raise PolicyError(field, f"is {seconds}, but must be whole seconds from 0 to 2**62")
+        for shape, until in self.held_out_shapes.items():
+            if not is_whole(until, -MAX_TIME):
+                raise PolicyError(
+                    f"held_out_shapes[{shape}]", f"is {until}, but must be whole seconds within 2**62 of 0"
+                )
 
     def _holds(self) -> list[tuple[str, int]]:
         return [(f"idle_hold[{capacity_type.label}]", hold) for capacity_type, hold in self.idle_hold.items()]
