@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine import passes
-from bigfleet.engine.giveback import RECLAIM_GRACE, draining_by_cluster, give_back
+from bigfleet.engine.giveback import RECLAIM_GRACE, Excess
 from bigfleet.engine.heap import Tables
 from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.layout import Layout
 from bigfleet.engine.needs import NeedsTable
-from bigfleet.engine.reading import COMMITTED, MAX_NUMBER, MAX_TIME, NOBODY
-from bigfleet.engine.records import Action, ClusterRecord, Kind, Policy, Stamp, Verdict
+from bigfleet.engine.reading import COMMITTED, MAX_NUMBER, NOBODY
+from bigfleet.engine.records import MAX_TIME, Action, ClusterRecord, Kind, Policy, Stamp, Verdict
 from bigfleet.engine.shapes import DaemonSets
 from bigfleet.engine.verdicts import Verdicts
 from bigfleet.engine.work import (
@@ -115,29 +115,17 @@ class Engine:
     def _outcome(self, w: Tables, slots: npt.NDArray[Any], policy: Policy) -> Decision:
         kept = np.flatnonzero(w.column(A_KIND, int(w.work.h[ACTIONS])) >= 0)
         actions = self._acquisitions(w, kept)
-        machines = int(w.work.h[LEN_MACHINES])
-        idle = (w.column(M_STATE, machines) == MachineState.IDLE) & (w.column(M_SERVES, machines) == NOBODY)
-        dropped = self._ids(w, np.flatnonzero(idle & ((w.column(M_FLAGS, machines) & COMMITTED) != 0)))
-        excess, capped = set(), set()
+        known = int(w.work.h[LEN_MACHINES])
+        idle = (w.column(M_STATE, known) == MachineState.IDLE) & (w.column(M_SERVES, known) == NOBODY)
+        dropped = self._ids(w, np.flatnonzero(idle & ((w.column(M_FLAGS, known) & COMMITTED) != 0)))
         names = self.inventory.clusters.values
         with_excess = [str(names[number]) for number in np.flatnonzero(w.column(C_EXCESS)[: len(names)]).tolist()]
-        draining = draining_by_cluster(w) if with_excess else np.zeros(0, np.int64)
-        for cluster_id in sorted(with_excess):
-            record = self._clusters.get(cluster_id)
-            if record is None or not record.reported:
-                continue
-            excess.add(cluster_id)
-            leaving = int(draining[self.inventory.clusters.intern(cluster_id)])
-            result = give_back(w, self.inventory, record, leaving, policy)
-            actions += [
-                Action(Kind.RECLAIM, self.inventory.ids[m], cluster_id, "no need took it", RECLAIM_GRACE)
-                for m in result.machines
-            ]
-            if result.capped:
-                capped.add(cluster_id)
-        actions += self._releases(w, policy)
+        records = (self._clusters.get(cluster_id) for cluster_id in sorted(with_excess))
+        giving = [record for record in records if record is not None and record.reported]
+        reclaims, capped = self._reclaims(w, giving, policy) if giving else ([], frozenset[str]())
+        actions += [*reclaims, *self._releases(w, policy)]
         verdicts = Verdicts(w, self.needs, self.inventory, slots)
-        return Decision(actions, verdicts, dropped, frozenset(excess), frozenset(capped))
+        return Decision(actions, verdicts, dropped, frozenset(record.id for record in giving), capped)
 
     def _acquisitions(self, w: Tables, kept: npt.NDArray[Any]) -> list[Action]:
         """The acquisitions in the order in which they were decided."""
@@ -164,6 +152,19 @@ class Engine:
                 reason = f"{cluster} needs {profile.fingerprint}"
             actions.append(Action(_KINDS[kind], machine_id, cluster, reason, grace, stamp))
         return actions
+
+    def _reclaims(self, w: Tables, giving: list[ClusterRecord], policy: Policy) -> tuple[list[Action], frozenset[str]]:
+        """What clusters with excess give back, and those whose rail held something back."""
+        excess = Excess(w, self.inventory, giving, policy)
+        results = [(record.id, excess.give_back(record)) for record in giving]
+        machines = [machine for _, result in results for machine in result.machines]
+        homes = [cluster_id for cluster_id, result in results for _ in result.machines]
+        ids = self.inventory.ids.many(np.array(machines, np.int64))
+        reclaims = [
+            Action(Kind.RECLAIM, machine_id, home, "no need took it", RECLAIM_GRACE)
+            for machine_id, home in zip(ids, homes, strict=True)
+        ]
+        return reclaims, frozenset(cluster_id for cluster_id, result in results if result.capped)
 
     def _releases(self, w: Tables, policy: Policy) -> list[Action]:
         inventory, now = self.inventory, int(w.work.h[NOW])

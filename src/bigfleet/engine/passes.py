@@ -36,15 +36,21 @@ from bigfleet.engine.work import (
     E_UNITS,
     E_VECTOR,
     ENTRIES,
+    FIRST_SPARE,
+    H_HELD,
     H_LEFT,
     H_POOL,
+    K_LEFT,
+    K_SHAPE,
     LEN_CLUSTERS,
     LEN_SHAPES,
     LISTING,
+    LOOSE,
     M_ACTION,
     M_ALL_NEXT,
     M_BOUND,
     M_FLAGS,
+    M_NOT_BEFORE,
     M_SERVES,
     M_SHAPE,
     M_STATE,
@@ -71,9 +77,11 @@ from bigfleet.engine.work import (
     N_UNIT,
     NO,
     NONE,
+    NOW,
     OVERFLOW,
     PREEMPT,
     ROBBED,
+    SPARES,
     T_FREE,
     T_NEED_AGGREGATE,
     T_SAVED_GAP,
@@ -260,8 +268,12 @@ def _is_less_short(w: Work, need: int, missing: int) -> bool:
 
 
 @entry
-def credit_in(w: Work, cluster: int, order: Array) -> None:
-    """Credit all needs of the cluster anew with its machines in this order, gangs in the domain they have."""
+def strike_taken(w: Work, cluster: int, order: Array, place: Array, left: Array) -> None:
+    """Strike from those left, by its place, each machine that a need takes if the cluster is credited in this order.
+
+    Gangs are in the domain they have. What needs take stays as it is.
+    """
+    entries, vectors = w.h[ENTRIES], w.h[VECTORS]
     need = at(w, C_FIRST, cluster)
     while need >= 0:
         save(w, need)
@@ -269,7 +281,12 @@ def credit_in(w: Work, cluster: int, order: Array) -> None:
     need = at(w, C_FIRST, cluster)
     while need >= 0:
         _credit_one_in(w, need, order)
+        first = at(w, N_FIRST, need)
+        for e in range(first, first + at(w, N_COUNT, need)):
+            left[place[at(w, E_MACHINE, e)]] = False
         need = at(w, N_LATER, need)
+    _restore_all(w, cluster)
+    w.h[ENTRIES], w.h[VECTORS] = entries, vectors
 
 
 @walk
@@ -296,8 +313,21 @@ def _credit_one_in(w: Work, need: int, order: Array) -> None:
 
 
 @entry
-def credit_anew(w: Work, cluster: int) -> bool:
-    """Credit all needs of the cluster anew in the ordinary order; whether every one comes out covered."""
+def is_covered_without(w: Work, cluster: int, going: Array) -> bool:
+    """Whether every need of the cluster is covered again, credited in the ordinary order without these machines.
+
+    They drain for nobody then, so they are candidates. What needs take stays as it is.
+    """
+    entries, vectors, spares, loose = w.h[ENTRIES], w.h[VECTORS], w.h[SPARES], w.h[LOOSE]
+    first = w.h[FIRST_SPARE] + spares
+    for i in range(going.shape[0]):
+        machine = going[i]
+        shape = at(w, M_SHAPE, machine)
+        put(w, M_BOUND, machine, NONE)
+        if at(w, M_NOT_BEFORE, machine) <= w.h[NOW] and not at(w, H_HELD, shape):
+            put(w, K_SHAPE, first + i, shape)
+            put(w, K_LEFT, first + i, 1)
+    w.h[SPARES], w.h[LOOSE] = spares + going.shape[0], 1
     need = at(w, C_FIRST, cluster)
     while need >= 0:
         save(w, need)
@@ -309,12 +339,17 @@ def credit_anew(w: Work, cluster: int) -> bool:
         credit_only(w, need)
         covered = covered and at(w, N_MISSING, need) <= 0
         need = at(w, N_LATER, need)
+    for i in range(going.shape[0]):
+        put(w, M_BOUND, going[i], cluster)
+        put(w, K_LEFT, first + i, 0)
+    _restore_all(w, cluster)
+    w.h[ENTRIES], w.h[VECTORS], w.h[SPARES], w.h[LOOSE] = entries, vectors, spares, loose
     return covered
 
 
-@entry
-def restore_all(w: Work, cluster: int) -> None:
-    """Undo `credit_in` or `credit_anew`."""
+@walk
+def _restore_all(w: Work, cluster: int) -> None:
+    """Let all needs of the cluster take what they took when they were saved."""
     need = at(w, C_FIRST, cluster)
     while need >= 0:
         untake(w, need)
