@@ -95,7 +95,7 @@ class Pool:
         sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), len(self._members) + self._room[LEN_ACTIONS])
         sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
         # Totals and lists of domains, one set a kind of gang at most, machines with room, and offers to a spread row.
-        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 8 * known + 4 * len(self._needs)
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 12 * known + 4 * len(self._needs)
         t.reserve(sizes | {T_ARENA: self._room[LEN_ARENA] + arena})
         h = t.work.h
         h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)

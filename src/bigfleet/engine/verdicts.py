@@ -148,7 +148,7 @@ class Verdicts:
         first, last = needs.spread_start.view[needs.spread.view[slot] :][:2]
         if needs.spread_hard.view[first:last].any():
             machines = self._by_shape()
-            offers = int(w.work.h[ARENA]) + (LEVELS + last - first) * (len(self._inventory.shapes) + 1)
+            offers = int(w.work.h[ARENA]) + (LEVELS + last - first + 3) * (len(self._inventory.shapes) + 3)
             w.reserve(dict.fromkeys(range(S_MACHINE, S_TURN + 1), len(machines)) | {T_ARENA: int(offers)})
             w.work.h[LEN_SEATS], w.work.h[LEN_ARENA] = w.capacity(S_MACHINE), w.capacity(T_ARENA)
             return bool(could_hold(w.work, slot, machines))

@@ -43,6 +43,9 @@ _places = _Places()
     OFFERED,
     IN_ORDER,
     ASIDE,
+    HEAPS,
+    BY_RULE,
+    RULES,
     RISES,
     WIDTH,
     MOST_DOMAINS,
@@ -59,7 +62,7 @@ _places = _Places()
     LEN_WANTED,
     LEN_VICTIMS,
     LEN_LEVELS,
-) = _places.take(35)
+) = _places.take(38)
 SCALARS = _places.end
 
 # Then it says where each column begins: first those whose entries are 32 bits wide, then those of 64.
