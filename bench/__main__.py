@@ -6,10 +6,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import engine, engine_cost, model
+from bench import engine, engine_cost, engine_hosts, model
 from bench.harness import Report
 
-PARTS: dict[str, Callable[[Report], None]] = {"model": model.run, "engine": engine.run, "cost": engine_cost.run}
+PARTS: dict[str, Callable[[Report], None]] = {
+    "model": model.run,
+    "engine": engine.run,
+    "hosts": engine_hosts.run,
+    "cost": engine_cost.run,
+}
 
 
 def main(arguments: list[str]) -> int:
