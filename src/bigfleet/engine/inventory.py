@@ -120,6 +120,8 @@ class Inventory:
         shapes = [self.shapes.relabelled(old, labels[row]) for row, old in zip(rows, shape[rows].tolist(), strict=True)]
         split = np.array(rows, np.int64)[np.array(shapes, np.int64) != shape[rows]]
         shape[rows] = shapes
+        for row, new_shape in zip(rows, shapes, strict=True):
+            labels[row] = self.shapes.shared(new_shape, labels[row])
         names = ("shape", "price", "probability", "stamp_reclamation")
         self.offer.view[split] = self._offer({name: getattr(self, name).view[split].astype(np.int64) for name in names})
         self._offers.ended(len(split))

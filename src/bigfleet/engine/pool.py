@@ -182,7 +182,7 @@ class Pool:
         if self._classed != structure:
             shapes = self._inventory.shapes
             spread = np.unique(self._needs.spread_topology.view)
-            looked_at = (shapes.allocatable.view.T, shapes.matches.view, shapes.topologies.domain.view[spread])
+            looked_at = (shapes.allocatable.view.T, _packed(shapes.matches.view), shapes.topologies.domain.view[spread])
             self._shape_class = _groups(np.concatenate(looked_at))
             self._classed = structure
         return self._shape_class
@@ -207,6 +207,14 @@ class Pool:
         t.reserve({place: table.size for place, table in tables.items()})
         for place, table in tables.items():
             t.column(place, table.size)[:] = table
+
+
+def _packed(verdicts: Array) -> Array:
+    """Rows of yes and no, 64 of them in one: there may be thousands of requirement lists."""
+    bits = np.packbits(verdicts, axis=0)
+    padded = np.zeros((verdicts.shape[1], -(-len(bits) // 8) * 8), np.uint8)
+    padded[:, : len(bits)] = bits.T
+    return padded.view(np.int64).T
 
 
 def _groups(columns: Array) -> Array:
