@@ -117,11 +117,21 @@ class Inventory:
         state, labels = self.state.view, self._labels
         rows = [row for row in np.flatnonzero(state != VACANT).tolist() if any(label in labels[row] for label in new)]
         shape = self.shape.view
-        shapes = [self.shapes.relabelled(old, labels[row]) for row, old in zip(rows, shape[rows].tolist(), strict=True)]
+        # Machines of a shape often share their labels: one look is enough for all of those.
+        seen: dict[tuple[int, int], tuple[int, Mapping[str, str]]] = {}
+        shapes, shared = list[int](), list[Mapping[str, str]]()
+        for row, old in zip(rows, shape[rows].tolist(), strict=True):
+            given = labels[row]
+            found = seen.get((old, id(given)))
+            if found is None:
+                number = self.shapes.relabelled(old, given)
+                found = seen[old, id(given)] = number, self.shapes.shared(number, given)
+            shapes.append(found[0])
+            shared.append(found[1])
         split = np.array(rows, np.int64)[np.array(shapes, np.int64) != shape[rows]]
         shape[rows] = shapes
-        for row, new_shape in zip(rows, shapes, strict=True):
-            labels[row] = self.shapes.shared(new_shape, labels[row])
+        for row, given in zip(rows, shared, strict=True):
+            labels[row] = given
         names = ("shape", "price", "probability", "stamp_reclamation")
         self.offer.view[split] = self._offer({name: getattr(self, name).view[split].astype(np.int64) for name in names})
         self._offers.ended(len(split))
