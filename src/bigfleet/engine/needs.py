@@ -12,8 +12,9 @@ import numpy.typing as npt
 from bigfleet.engine.arrays import Column, Grid, Names, is_utf8, places
 from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.reading import NOBODY
-from bigfleet.engine.shapes import CAPACITY_TYPE, PODS_DIM
+from bigfleet.engine.shapes import PODS_DIM
 from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.labels import CAPACITY_TYPE
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.profile import INT32_MAX, Operator, Profile, Requirement, WhenUnsatisfiable

@@ -10,14 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine.arrays import Column, Grid
+from bigfleet.model.labels import of_fields
 from bigfleet.model.machine import CapacityType, Machine
 from bigfleet.model.need import Daemon
 from bigfleet.model.profile import Operator, Requirement
 from bigfleet.model.resources import MAX_UNITS, PODS, Resources
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-ZONE = "topology.kubernetes.io/zone"
-CAPACITY_TYPE = "bigfleet.lucy.sh/capacity-type"
 
 DEFAULT_PODS = 110
 PODS_DIM = 0
@@ -149,10 +146,8 @@ class Shapes:
         for at, amount in entries:
             row[at] = amount
         self.capacity_type.append(capacity_type)
-        paid = "" if capacity_type is CapacityType.UNSPECIFIED else capacity_type.label
         labels = {name: value for name, value in zip(self._looked_at, values, strict=False) if value is not None}
-        own = {INSTANCE_TYPE: instance_type, ZONE: zone, CAPACITY_TYPE: paid}
-        labels |= {name: value for name, value in own.items() if value}
+        labels |= of_fields(instance_type, zone, capacity_type)
         for name, value in labels.items():
             column = self._labels.setdefault(name, Column(np.int32, MISSING))
             numbers = self._values.setdefault(name, {})

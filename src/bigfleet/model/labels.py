@@ -10,12 +10,11 @@ ZONE = "topology.kubernetes.io/zone"
 CAPACITY_TYPE = "bigfleet.lucy.sh/capacity-type"
 
 
-def with_fields(
-    labels: Mapping[str, str], instance_type: str, zone: str, capacity_type: CapacityType
-) -> dict[str, str]:
-    """A machine's labels with those that its fields make, which win over a provider's of the same name."""
-    made = {INSTANCE_TYPE: instance_type, CAPACITY_TYPE: capacity_type.label}
-    return {**labels, **made, **({ZONE: zone} if zone else {})}
+def of_fields(instance_type: str, zone: str, capacity_type: CapacityType) -> dict[str, str]:
+    """The labels that a machine's fields make; they win over a provider's of the same name."""
+    paid = "" if capacity_type is CapacityType.UNSPECIFIED else capacity_type.label
+    made = {INSTANCE_TYPE: instance_type, ZONE: zone, CAPACITY_TYPE: paid}
+    return {name: value for name, value in made.items() if value}
 
 
 def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:

@@ -1,6 +1,6 @@
 """Which machines a List asks for: by state, and by labels, the three made from a machine's fields among them."""
 
-from bigfleet.model.labels import satisfies, with_fields
+from bigfleet.model.labels import of_fields, satisfies
 from bigfleet.model.profile import Operator, Requirement
 from bigfleet.providerkit.entry import Entry
 from bigfleet.providerkit.offer import Shape
@@ -28,7 +28,7 @@ class Selector:
         return fits
 
     def _fitting(self, shape: Shape) -> bool:
-        labels = with_fields(shape.labels, shape.instance_type, shape.zone, shape.capacity_type)
+        labels = {**shape.labels, **of_fields(shape.instance_type, shape.zone, shape.capacity_type)}
         return all(satisfies(labels, requirement) for requirement in self._requirements)
 
 

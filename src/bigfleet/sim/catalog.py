@@ -9,13 +9,13 @@ import enum
 import msgspec
 
 from bigfleet.model.buckets import PenaltyBucket as Bucket
+from bigfleet.model.labels import ZONE
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.need import Daemon
 from bigfleet.model.profile import Operator, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import Resources
 
 RACK = "topology.bigfleet.lucy.sh/rack"
-ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 FAMILY = "node.bigfleet.lucy.sh/family"
 GPU = "nvidia.com/gpu"

@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from bigfleet.engine.needs import unit_size
+from bigfleet.model.labels import ZONE
 from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.profile import Operator, Profile, Requirement, WhenUnsatisfiable
 from bigfleet.sim import catalog
@@ -219,7 +220,7 @@ class Draw:
         if profile is None:
             wanted = [Requirement(catalog.FAMILY, Operator.IN, (str(family),))]
             if zone:
-                wanted.append(Requirement(catalog.ZONE, Operator.IN, (zone,)))
+                wanted.append(Requirement(ZONE, Operator.IN, (zone,)))
             if a.gang:
                 wanted.append(Requirement(catalog.RACK, Operator.SAME))
             profile = self._profiles[key] = Profile(
