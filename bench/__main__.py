@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import engine, engine_cost, engine_hosts, model
+from bench import engine, engine_cost, engine_hosts, model, provider
 from bench.harness import Report
 
 PARTS: dict[str, Callable[[Report], None]] = {
@@ -14,6 +14,7 @@ PARTS: dict[str, Callable[[Report], None]] = {
     "engine": engine.run,
     "hosts": engine_hosts.run,
     "cost": engine_cost.run,
+    "provider": provider.run,
 }
 
 

@@ -158,7 +158,9 @@ class Ledger:
             self.counts[before.state] -= 1
         self.counts[entry.state] += 1
         self._entries[entry.id] = entry
-        self._revisions.bump(entry.id)
+        # A delta must not tell of what no record shows: a doubt that has grown old, a blob that was handed over.
+        if before is None or _seen(before) != _seen(entry):
+            self._revisions.bump(entry.id)
 
     def changed(self, cursor: bytes, most: int, wanted: Callable[[Entry], bool]) -> tuple[list[Entry], bytes]:
         """At most so many wanted machines that changed after the cursor (0: all), and the cursor that follows them."""
@@ -170,3 +172,8 @@ class Ledger:
                 if len(found) == most:
                     return found, self._revisions.cursor(number)
         return found, self._revisions.cursor()
+
+
+def _seen(entry: Entry) -> tuple[object, ...]:
+    """What a record of the machine shows, besides its id."""
+    return entry.shape, entry.state, entry.host, entry.cluster, entry.metadata, entry.last_error

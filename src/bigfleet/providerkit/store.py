@@ -96,7 +96,8 @@ class SQLiteStore:
         except (sqlite3.Error, StateError) as error:
             self._file.close()
             raise error if isinstance(error, StateError) else StateError(path, _said(error)) from error
-        self._writer = threading.Thread(target=self._run, name="provider-state")
+        # A daemon, so that a start that fails before there is anybody to close this does not keep the process alive.
+        self._writer = threading.Thread(target=self._run, name="provider-state", daemon=True)
         self._writer.start()
 
     def load(self) -> Kept:

@@ -1,0 +1,262 @@
+"""What a simulated cloud is made of, as its configuration file describes it. Values and their rules, no behaviour."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from bigfleet.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from bigfleet.model.machine import Call, CapacityType
+from bigfleet.providerkit.backend import Limits
+from bigfleet.providerkit.offer import Shape
+from bigfleet.sim.catalog import FAMILY, RACK, REGION
+from bigfleet.sim.cloud.delays import Delay, Seconds
+
+MAX_MACHINES = 1_000_000
+"""What all pools together may count."""
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
+_OURS = frozenset({INSTANCE_TYPE, ZONE, CAPACITY_TYPE, FAMILY, RACK, REGION})
+
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_MACHINES)]
+Most = Annotated[int, msgspec.Meta(ge=0, le=MAX_MACHINES)]
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the configuration."""
+
+
+class Class(StrEnum):
+    """How a pool is paid for, as people and metrics write it."""
+
+    BARE_METAL = CapacityType.BARE_METAL.label
+    RESERVED = CapacityType.RESERVED.label
+    ON_DEMAND = CapacityType.ON_DEMAND.label
+    SPOT = CapacityType.SPOT.label
+
+
+class Latency(Value, frozen=True, kw_only=True):
+    """How long each step takes. What pods take to leave (`drain`) ends with the grace; `wipe` comes after it.
+
+    `configure` hands the bootstrap blob over, `join` is from then until the node is Ready.
+    """
+
+    create: Delay | None = None
+    configure: Delay | None = None
+    join: Delay | None = None
+    drain: Delay | None = None
+    wipe: Delay | None = None
+    delete: Delay | None = None
+
+    def over(self, other: "Latency") -> "Latency":
+        """This one where it says something, the other elsewhere."""
+        return Latency(**{name: getattr(self, name) or getattr(other, name) for name in self.__struct_fields__})
+
+
+DEFAULT_LATENCY = Latency(
+    create=Delay.read({"median": 45, "p99": 180}),
+    configure=Delay.read(2),
+    join=Delay.read({"median": 50, "p99": 150}),
+    drain=Delay.read({"median": 30, "p99": 300}),
+    wipe=Delay.read(10),
+    delete=Delay.read({"median": 20, "p99": 60}),
+)
+
+
+class Failure(Value, frozen=True, kw_only=True):
+    """How often a step goes wrong: with an error, or by never ending."""
+
+    error: Rate = 0.0
+    hang: Rate = 0.0
+
+    def __post_init__(self) -> None:
+        if sum(getattr(self, name) for name in self.__struct_fields__) > 1:
+            raise ValueError("the rates add up to more than 1")
+
+
+class CreateFailure(Failure, frozen=True, kw_only=True):
+    """Creates go wrong in one more way: their host comes to light after the provider has given up."""
+
+    late: Rate = 0.0
+
+
+class Failures(Value, frozen=True, kw_only=True):
+    """How often each step goes wrong."""
+
+    create: CreateFailure = CreateFailure()
+    configure: Failure = Failure()
+    drain: Failure = Failure()
+    delete: Failure = Failure()
+
+    def of(self, call: Call) -> Failure:
+        """Those of one kind of call."""
+        failure: Failure = getattr(self, call.value.lower())
+        return failure
+
+
+class Timeouts(Value, frozen=True, kw_only=True):
+    """When a step counts as failed, and for how long after a failed Create its host may still come to light."""
+
+    create: Seconds = Seconds(Limits().create)
+    configure: Seconds = Seconds(Limits().configure)
+    drain: Seconds = Seconds(Limits().drain)
+    delete: Seconds = Seconds(Limits().delete)
+    late_hosts: Seconds = Seconds(900)
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name):
+                raise ValueError(f"{name}: must be above 0")
+
+
+class Exceeded(StrEnum):
+    """What becomes of a call above the rate."""
+
+    WAIT = "wait"
+    FAIL = "fail"
+
+
+class RateLimit(Value, frozen=True, kw_only=True):
+    """So many calls a second, and a burst of so many at once."""
+
+    per_second: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+    burst: Count = 1
+    exceeded: Exceeded = Exceeded.WAIT
+
+
+class RateLimits(Value, frozen=True, kw_only=True):
+    """The cloud's limits on its own calls; none where nothing is written."""
+
+    create: RateLimit | None = None
+    configure: RateLimit | None = None
+    drain: RateLimit | None = None
+    delete: RateLimit | None = None
+    describe: RateLimit | None = None
+
+
+class StockOut(Value, frozen=True, kw_only=True):
+    """From when until when, counted from the start, a pool has no more than so many hosts to give."""
+
+    begin: Seconds = msgspec.field(name="from", default=Seconds(0))
+    end: Seconds = msgspec.field(name="to")
+    capacity: Most = 0
+
+    def __post_init__(self) -> None:
+        if self.begin >= self.end:
+            raise ValueError("to: must come after from")
+
+
+class Pool(Value, frozen=True, kw_only=True):
+    """Machines of one kind in one zone. `interruption_probability` is that of an hour, as prices are an hour's."""
+
+    name: str
+    instance_type: str
+    zone: str
+    capacity_type: Class
+    count: Count
+    resources: dict[str, str | int]
+    allocatable: dict[str, str | int] = {}
+    price_per_hour: float = 0.0
+    interruption_probability: Rate = 0.0
+    racks: Most = 0
+    family: str = ""
+    labels: dict[str, str] = {}
+    latency: Latency = Latency()
+    failures: Failures | None = None
+    stock_outs: Annotated[tuple[StockOut, ...], msgspec.Meta(max_length=1000)] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError("name: has 1 to 50 characters of a-z, 0-9 and -, and neither begins nor ends with -")
+        for field in ("instance_type", "zone"):
+            if not getattr(self, field):
+                raise ValueError(f"{field}: is empty")
+        if self.racks > self.count:
+            raise ValueError(f"racks: {self.racks} are more than the {self.count} machines")
+        if self.interruption_probability == 1:
+            raise ValueError("interruption_probability: must be below 1; 0.9999 is as good as sure")
+        if self.capacity_type is Class.SPOT and not self.interruption_probability:
+            raise ValueError("interruption_probability: must be above 0 for Spot")
+        if self.metal and (self.interruption_probability or self.stock_outs):
+            field = "interruption_probability" if self.interruption_probability else "stock_outs"
+            raise ValueError(f"{field}: not for BareMetal, which stands there and stays")
+        if taken := sorted(_OURS & self.labels.keys()):
+            raise ValueError(f"labels: {taken[0]!r} is made from other fields; leave it out")
+
+    @property
+    def metal(self) -> bool:
+        """Whether its machines stand there for good."""
+        return self.capacity_type is Class.BARE_METAL
+
+    @property
+    def interruptions_per_second(self) -> float:
+        """The rate at which a host is taken back, so that the probability comes true over any hour."""
+        return -math.log1p(-self.interruption_probability) / 3600
+
+    def machine(self, number: int) -> str:
+        """The id of one of its machines."""
+        return f"{self.name}-{number:06d}"
+
+    def shapes(self, region: str) -> Iterator[tuple[Shape, range]]:
+        """What its machines are like, rack by rack, and which numbers are in each; OfferError if no shard took them."""
+        racks = max(self.racks, 1)
+        for rack in range(racks):
+            labels = {**self.labels, REGION: region, FAMILY: self.family}
+            if self.racks:
+                labels[RACK] = f"{self.name}-r{rack:04d}"
+            shape = Shape(
+                instance_type=self.instance_type,
+                zone=self.zone,
+                capacity_type=next(kind for kind in CapacityType if kind.label == self.capacity_type),
+                resources={name: str(amount) for name, amount in self.resources.items()},
+                allocatable={name: str(amount) for name, amount in self.allocatable.items()},
+                price_per_hour=self.price_per_hour,
+                interruption_probability=self.interruption_probability,
+                labels={key: value for key, value in labels.items() if value},
+            )
+            yield shape, range(self.count * rack // racks, self.count * (rack + 1) // racks)
+
+
+class CloudConfig(Value, frozen=True, kw_only=True):
+    """A whole cloud. With `faults` its first machines fail on purpose, for the conformance suite."""
+
+    pools: Annotated[tuple[Pool, ...], msgspec.Meta(min_length=1, max_length=10_000)]
+    scheme: str = "sim"
+    region: str = ""
+    seed: int = 0
+    latency: Latency = Latency()
+    timeouts: Timeouts = Timeouts()
+    failures: Failures = Failures()
+    rate_limits: RateLimits = RateLimits()
+    interruption_grace: Seconds = Seconds(120)
+    faults: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.scheme):
+            raise ValueError("scheme: has 1 to 50 characters of a-z, 0-9 and -, and neither begins nor ends with -")
+        names: set[str] = set()
+        for pool in self.pools:
+            if pool.name in names:
+                raise ValueError(f"pools: two are named {pool.name!r}; rename one")
+            names.add(pool.name)
+        if (machines := sum(pool.count for pool in self.pools)) > MAX_MACHINES:
+            raise ValueError(f"pools: {machines} machines in all, at most {MAX_MACHINES} are taken")
+        if len({pool.metal for pool in self.pools}) > 1:
+            raise ValueError(
+                "pools: BareMetal cannot be deleted and the others can, which a provider is asked as a whole; "
+                "give BareMetal a file and a process of its own"
+            )
+
+    @property
+    def metal(self) -> bool:
+        """Whether all machines stand there for good; all do or none."""
+        return self.pools[0].metal
+
+    def latency_of(self, pool: Pool | None) -> Mapping[str, Delay]:
+        """How long each step takes in a pool, or in one that is configured no more."""
+        chosen = self.latency.over(DEFAULT_LATENCY)
+        return msgspec.structs.asdict(chosen if pool is None else pool.latency.over(chosen))

@@ -1,0 +1,103 @@
+"""How long things take: distributions, and draws that depend on who draws and not on when."""
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from statistics import NormalDist
+
+MAX_SECONDS = 366 * 86_400.0
+"""The longest time that can be written."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_TEXT = re.compile(rf"(?:{_PART.pattern})+")
+_FITS = "write seconds as a number, or a text such as 90s, 1h30m or 2d"
+# Beyond this share of the normal distribution lies one draw in a hundred.
+_P99 = NormalDist().inv_cdf(0.99)
+# Half of one over this is the nearest that a draw comes to 0 or 1, and both are exact in floating point.
+_STEPS = 1 << 52
+
+
+class Seconds(float):
+    """A length of time, as a configuration writes it."""
+
+    @classmethod
+    def read(cls, given: object) -> "Seconds":
+        """The time that a number of seconds or a text stands for; ValueError says what fits."""
+        if isinstance(given, str) and len(given) <= 64 and _TEXT.fullmatch(given):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(given))
+        elif isinstance(given, int | float) and not isinstance(given, bool):
+            seconds = float(given) if abs(given) <= MAX_SECONDS else math.inf
+        else:
+            raise ValueError(f"{str(given)[:40]!r} is no length of time: {_FITS}")
+        if not 0 <= seconds <= MAX_SECONDS:
+            raise ValueError(f"{str(given)[:40]!r} is not between 0 and 366 days")
+        return cls(seconds)
+
+
+class Delay(ABC):
+    """A distribution of times."""
+
+    @abstractmethod
+    def at(self, share: float) -> float:
+        """The seconds that this share (above 0, below 1) of all draws stay under."""
+
+    @staticmethod
+    def read(given: object) -> "Delay":
+        """The distribution that a configuration describes; ValueError says what fits."""
+        if not isinstance(given, Mapping):
+            return Constant(Seconds.read(given))
+        parts = {key: Seconds.read(value) for key, value in given.items()}
+        match sorted(parts):
+            case ["max", "min"] if parts["min"] <= parts["max"]:
+                return Uniform(parts["min"], parts["max"])
+            case ["median", "p99"] if 0 < parts["median"] <= parts["p99"]:
+                return LogNormal(parts["median"], parts["p99"])
+        raise ValueError(
+            f"{dict(given)} is no distribution: write a time, {{min, max}} with min <= max for a uniform one, "
+            "or {median, p99} with 0 < median <= p99 for a lognormal one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Delay):
+    """Always the same."""
+
+    seconds: float
+
+    def at(self, share: float) -> float:  # noqa: ARG002 - the same whatever is drawn
+        """The one time there is."""
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(Delay):
+    """Anything between two times, each as likely."""
+
+    least: float
+    most: float
+
+    def at(self, share: float) -> float:
+        """The way from the least to the most."""
+        return self.least + share * (self.most - self.least)
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal(Delay):
+    """What clouds show: most are near the median, a few take very long; one in a hundred longer than `p99`."""
+
+    median: float
+    p99: float
+
+    def at(self, share: float) -> float:
+        """The quantile."""
+        return self.median * math.exp(NormalDist().inv_cdf(share) * math.log(self.p99 / self.median) / _P99)
+
+
+def share(*key: object) -> float:
+    """A number between 0 and 1, both excluded: the same for the same key, unrelated for another."""
+    digest = blake2b("\0".join(map(str, key)).encode(), digest_size=8).digest()
+    return ((int.from_bytes(digest, "big") >> 12) + 0.5) / _STEPS

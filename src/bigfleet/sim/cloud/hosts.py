@@ -1,0 +1,141 @@
+"""The hosts that exist, apart from the provider: what a real cloud would go on having after kill -9 of it.
+
+They live in a database of their own, in a file beside the provider's state or in memory. Writes survive the process
+but not the loss of power: it is a simulation. Other processes may read the file meanwhile.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bigfleet.providerkit.backend import BackendError
+from bigfleet.providerkit.store import StateError
+
+# "BFsc": tells our file from any other SQLite database.
+_APPLICATION_ID = 0x42467363
+_TABLES = """
+CREATE TABLE hosts (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL UNIQUE, machine TEXT NOT NULL,
+                    cluster TEXT NOT NULL DEFAULT '', ended INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX ended ON hosts (machine) WHERE ended;
+"""
+
+
+def beside(state: Path) -> Path:
+    """The file of the hosts whose provider keeps its state there."""
+    return state.with_name(state.name + ".cloud")
+
+
+def machine_of(ref: str) -> str:
+    """The machine that a host was made for."""
+    return ref.removeprefix("i-").rpartition("-")[0]
+
+
+def _ref(machine: str, number: int) -> str:
+    # With the machine's id in it, no two clouds of a fleet give two hosts one name.
+    return f"i-{machine}-{number}"
+
+
+def _number(ref: str) -> int:
+    last = ref.rpartition("-")[2]
+    return int(last) if last.isdecimal() and len(last) < 19 else 0
+
+
+def existing(path: Path) -> list[str]:
+    """The references of all hosts in a cloud's file, which may be in use; StateError if it is none."""
+    if not path.is_file():
+        raise StateError(path, "is not there; the provider makes it where --state names a file")
+    try:
+        file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            _check(file, path)
+            return list(_refs(file))
+        finally:
+            file.close()
+    except sqlite3.Error as error:
+        raise StateError(path, str(error)) from error
+
+
+class Hosts:
+    """One cloud's hosts. A host is made under a client token, is tagged with its cluster, and is ended."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        try:
+            self._file = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+            self._file.execute("PRAGMA journal_mode = WAL")
+            self._file.execute("PRAGMA synchronous = NORMAL")
+            if not self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                self._file.executescript(f"BEGIN;{_TABLES}PRAGMA application_id = {_APPLICATION_ID};COMMIT;")
+            _check(self._file, path)
+        except sqlite3.Error as error:
+            raise StateError(path or Path(":memory:"), str(error)) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return _refs(self._file)
+
+    def launch(self, token: str, machine: str) -> str:
+        """The host of this token, made now unless it is there already."""
+        self._write("DELETE FROM hosts WHERE machine = ? AND ended", machine)
+        self._write("INSERT OR IGNORE INTO hosts (token, machine) VALUES (?, ?)", token, machine)
+        return self.find(token)
+
+    def stand(self, machines: Iterable[str]) -> None:
+        """Hardware that has always been there; the machine's id is its token."""
+        try:
+            self._file.execute("BEGIN")
+            self._file.executemany(
+                "INSERT OR IGNORE INTO hosts (token, machine) VALUES (?1, ?1)", ((machine,) for machine in machines)
+            )
+            self._file.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def find(self, token: str) -> str:
+        """The host that was made under a token, or nothing."""
+        query = "SELECT machine, number FROM hosts WHERE token = ? AND NOT ended"
+        row = self._file.execute(query, (token,)).fetchone()
+        return "" if row is None else _ref(*row)
+
+    def cluster(self, ref: str) -> str | None:
+        """The cluster that a host is tagged with, empty if none, or None if there is no such host."""
+        query = "SELECT cluster FROM hosts WHERE number = ? AND NOT ended"
+        row = self._file.execute(query, (_number(ref),)).fetchone()
+        return None if row is None else str(row[0])
+
+    def tag(self, ref: str, cluster: str) -> None:
+        """Say which cluster a host serves; empty is none."""
+        self._write("UPDATE hosts SET cluster = ? WHERE number = ?", cluster, _number(ref))
+
+    def terminate(self, ref: str) -> None:
+        """End a host, as its owner asked."""
+        self._write("DELETE FROM hosts WHERE number = ?", _number(ref))
+
+    def lose(self, ref: str) -> None:
+        """End a host unasked. It stays among the lost until its machine has another or it is terminated."""
+        self._write("UPDATE hosts SET ended = 1 WHERE number = ?", _number(ref))
+
+    def lost(self) -> list[str]:
+        """Hosts that ended unasked, of which a provider that was down meanwhile may not know."""
+        return [_ref(*row) for row in self._file.execute("SELECT machine, number FROM hosts WHERE ended")]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _write(self, statement: str, *values: str | int) -> None:
+        try:
+            self._file.execute(statement, values)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: sqlite3.Error) -> BackendError:
+        return BackendError(f"the cloud's file {self._path or 'in memory'} cannot be written: {error}")
+
+
+def _refs(file: sqlite3.Connection) -> Iterator[str]:
+    return (_ref(*row) for row in file.execute("SELECT machine, number FROM hosts WHERE NOT ended ORDER BY number"))
+
+
+def _check(file: sqlite3.Connection, path: Path | None) -> None:
+    if path is not None and file.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
+        raise StateError(path, "is the database of another program; name another file")

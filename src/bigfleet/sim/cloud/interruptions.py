@@ -1,0 +1,62 @@
+"""Which host is taken back next, at the rate that its pool declares.
+
+The interruptions of a pool are one Poisson process whose rate is the sum of its hosts'. What is drawn is an amount of
+hazard, used up as fast as there are hosts; so hosts may come and go, and a pool of any size costs one number.
+"""
+
+import math
+import random
+
+# A time in seconds that is as good as now: a shorter one could be too short to be told from it.
+_NOW = 1e-6
+
+
+class Herd:
+    """The hosts of one pool that may be interrupted. `now` only grows."""
+
+    def __init__(self, rate: float, seed: str) -> None:
+        self._rate = rate
+        self._random = random.Random(seed)  # noqa: S311 - a simulation must repeat, not surprise
+        self._hosts: list[str] = []
+        self._places: dict[str, int] = {}
+        self._hazard = self._random.expovariate(1.0)
+        self._last = 0.0
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def enter(self, host: str, now: float) -> None:
+        """The host may be interrupted from now on."""
+        self._pass(now)
+        if host not in self._places:
+            self._places[host] = len(self._hosts)
+            self._hosts.append(host)
+
+    def leave(self, host: str, now: float) -> None:
+        """The host is no more, or its fate is sealed."""
+        self._pass(now)
+        place = self._places.pop(host, None)
+        if place is not None:
+            last = self._hosts.pop()
+            if last != host:
+                self._hosts[place] = last
+                self._places[last] = place
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next interruption, if no host comes or goes until then."""
+        self._pass(now)
+        if not self._hosts:
+            return math.inf
+        wait = self._hazard / (self._rate * len(self._hosts))
+        return wait if wait > _NOW else 0.0
+
+    def strike(self, now: float) -> str:
+        """Choose the host that is interrupted now, and draw when the next one is."""
+        host = self._random.choice(self._hosts)
+        self.leave(host, now)
+        self._hazard = self._random.expovariate(1.0)
+        return host
+
+    def _pass(self, now: float) -> None:
+        self._hazard -= (now - self._last) * self._rate * len(self._hosts)
+        self._last = now
