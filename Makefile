@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ONLY ?=
+TARGET ?=
+PROFILE ?=
 SECONDS ?= 60
 TESTS ?= tests
 
@@ -19,7 +21,7 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call say,setting up $(VENV) (once; pins in constraints.txt))
@@ -38,23 +40,40 @@ warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes 
 	$(call say,bigfleet warm-up)
 	@$(BIN)/bigfleet warm-up
 
-# Tests that need the compiled engine; it is compiled while the others run.
-COMPILED := tests/engine tests/sim tests/cli
+# Tests that need the compiled engine, which is compiled while the first run, or that take long and wait much.
+LATER := tests/engine tests/sim tests/cli tests/conformance tests/examples
 
 .PHONY: test
 ifeq ($(TESTS),tests)
 test: $(STAMP) ## run the tests (TESTS=tests/engine for some of them)
 	$(call say,bigfleet warm-up beside the tests that do without the engine)
 	@$(BIN)/bigfleet warm-up & warm=$$!; \
-	$(BIN)/python -m pytest tests $(COMPILED:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
+	$(BIN)/python -m pytest tests $(LATER:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
 	wait $$warm
-	$(call say,pytest $(COMPILED))
-	@$(BIN)/python -m pytest -n 2 $(COMPILED)
+	$(call say,pytest $(LATER))
+	@$(BIN)/python -m pytest -n 2 $(LATER)
 else
 test: warm-up
 	$(call say,pytest $(TESTS))
 	@$(BIN)/python -m pytest -n 2 $(TESTS)
 endif
+
+.PHONY: conformance
+conformance: $(STAMP) ## certify a provider (TARGET=HOST:PORT, PROFILE=cloud,fault)
+	@[ -n "$(TARGET)" ] || { echo "make conformance: name the provider, as in TARGET=127.0.0.1:7760" >&2; exit 2; }
+	$(call say,certifying $(TARGET))
+	@$(BIN)/bigfleet conformance --target $(TARGET) $(PROFILE:%=--profile %)
+
+.PHONY: conformance-self
+conformance-self: $(STAMP) ## certify what this tree ships: the simulated cloud, the kit, the example providers
+	$(call say,certifying the simulated cloud and the kit)
+	@$(BIN)/python -m pytest -s tests/conformance/test_conformance_self.py tests/examples
+
+.PHONY: conformance-scale
+conformance-scale: $(STAMP) ## certify a simulated cloud of 20,000 machines in the scale profile (minutes)
+	$(call say,certifying 20000 machines)
+	@$(BIN)/bigfleet conformance --target 127.0.0.1:7769 --profile scale --only B11 \
+	  --launch "$(BIN)/bigfleet provider sim --config examples/cloud/scale.yaml --listen 127.0.0.1:7769 --log-level error"
 
 .PHONY: lint
 lint: $(STAMP) ## check style, types, layers, protos

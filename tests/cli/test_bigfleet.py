@@ -45,9 +45,10 @@ def request(path: Path, text: str) -> Path:
 def test_help_lists_the_programs_that_are_there_and_no_other() -> None:
     result = run("--help")
     assert result.returncode == 0
-    assert "demo" in result.stdout
-    for missing in ("shard", "coordinator", "operator", "conformance"):
-        assert missing not in result.stdout
+    for there in ("demo", "warm-up", "provider", "providerkit", "conformance"):
+        assert f"  {there}  " in result.stdout
+    for missing in ("shard", "coordinator", "operator"):
+        assert f"  {missing}  " not in result.stdout
 
 
 def test_every_subcommand_explains_itself_with_an_example() -> None:

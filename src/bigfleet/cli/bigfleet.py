@@ -7,6 +7,8 @@ from typing import Annotated, NoReturn
 import typer
 
 import bigfleet
+from bigfleet.cli import provider, providerkit
+from bigfleet.cli.conformance import EPILOG, conformance
 from bigfleet.cli.manifests import examples, read_requests
 from bigfleet.cli.program import check_id, console, run
 from bigfleet.cli.rollup_table import show
@@ -25,6 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(provider.app)
+app.add_typer(providerkit.app)
+app.command(epilog=EPILOG)(conformance)
 
 
 def _version(wanted: bool) -> None:

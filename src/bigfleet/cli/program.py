@@ -12,6 +12,8 @@ from rich.console import Console
 
 from bigfleet.model.crd import ManifestError
 from bigfleet.model.request import RequestError
+from bigfleet.providerkit.main import USER_ERRORS as PROVIDER_ERRORS
+from bigfleet.providerkit.new import NewProjectError
 from bigfleet.sim.demo import RefusedError
 from bigfleet.transport.address import AddressError
 from bigfleet.transport.identity import Identity, IdentityError, Kind
@@ -33,6 +35,8 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     DialError,
     RefusedError,
     TLSConfigError,
+    NewProjectError,
+    *PROVIDER_ERRORS,
 )
 """Errors that name what a person got wrong."""
 

@@ -1,4 +1,4 @@
 """Certifies a provider from outside, through the six calls and nothing more.
 
-Knows no provider's inside, not even ours. Empty until built.
+One module an area of behaviours; `run` puts them together. Knows no provider's inside, not even ours.
 """

@@ -9,6 +9,13 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 CAPACITY_TYPE = "bigfleet.lucy.sh/capacity-type"
 
+CONFORMANCE_FAULT = "conformance.bigfleet.lucy.sh/fault"
+"""On a machine that lets something go wrong for the conformance suite: what. It strikes every call of its kind, except
+one made out of Failed, which works."""
+
+CONFORMANCE_SECONDS = "conformance.bigfleet.lucy.sh/seconds"
+"""Beside it, for create-late and join-late: after how many seconds."""
+
 
 def of_fields(instance_type: str, zone: str, capacity_type: CapacityType) -> dict[str, str]:
     """The labels that a machine's fields make; they win over a provider's of the same name."""

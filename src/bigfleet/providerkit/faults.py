@@ -9,12 +9,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
+from bigfleet.model.labels import CONFORMANCE_FAULT, CONFORMANCE_SECONDS
 from bigfleet.model.machine import Call
 from bigfleet.providerkit.backend import Backend, BackendError, Job, Notice
 from bigfleet.providerkit.offer import Offer
-
-FAULT = "conformance.bigfleet.lucy.sh/fault"
-SECONDS = "conformance.bigfleet.lucy.sh/seconds"
 
 _BOUND = ("configure-error", "configure-hang", "drain-error", "join-late")
 _MADE = ("create-error", "create-hang", "create-late", "delete-error")
@@ -85,7 +83,7 @@ class FaultyBackend(Backend):
 
     async def ready(self, job: Job) -> bool:
         """Not before the node may have joined."""
-        if job.shape.labels.get(FAULT) == "join-late":
+        if job.shape.labels.get(CONFORMANCE_FAULT) == "join-late":
             since = asyncio.get_running_loop().time() - self._configured.get(job.machine, 0.0)
             if since < _LATE_SECONDS:
                 return False
@@ -125,9 +123,9 @@ class FaultyBackend(Backend):
 
 
 def _strikes(job: Job, *faults: str) -> bool:
-    return not job.recovering and job.shape.labels.get(FAULT) in faults
+    return not job.recovering and job.shape.labels.get(CONFORMANCE_FAULT) in faults
 
 
 def _labelled(offer: Offer, fault: str) -> Offer:
-    labels = {**offer.shape.labels, FAULT: fault, SECONDS: str(_LATE_SECONDS)}
+    labels = {**offer.shape.labels, CONFORMANCE_FAULT: fault, CONFORMANCE_SECONDS: str(_LATE_SECONDS)}
     return msgspec.structs.replace(offer, shape=msgspec.structs.replace(offer.shape, labels=labels))
