@@ -1,0 +1,248 @@
+"""EC2 as a substrate: instances made under a client token, told what to do by a tag, and found again by their tags."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from bigfleet.providerkit import Backend, BackendError, Change, Job, Limits, Notice, Offer
+
+from bigfleet_ec2.census import CLUSTER, LIVE, MACHINE, ORDER, PROVIDER, TOKEN, Census, Instance, instances
+from bigfleet_ec2.cloud import Cloud, CloudError
+from bigfleet_ec2.config import Capacity, Config, Pool
+from bigfleet_ec2.mailbox import JOINED, LEFT, Mailbox
+from bigfleet_ec2.userdata import user_data
+
+# Looks in a row that must not show an instance before it counts as gone: what EC2 shows may lag behind what it did.
+_MISSED_LOOKS = 5
+# What AWS gives a spot instance between its warning and its end.
+_WARNING_SECONDS = 120
+
+
+class EC2(Backend):
+    """The pools of one configuration."""
+
+    scheme = "aws"
+    limits = Limits(create=900.0, configure=1500.0, drain=600.0, delete=1200.0)
+    # Short, since `ready` waits for the next look by itself.
+    ready_poll_seconds = 0.2
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._pools = {pool.name: pool for pool in config.pools}
+        self._cloud = Cloud(config)
+        self._census = Census(self._cloud, config.name, config.poll_seconds)
+        self._mailbox = Mailbox(self._cloud, config.guest)
+        self._known: dict[str, Instance] = {}
+        self._missed: dict[str, int] = {}
+
+    async def offers(self) -> Iterable[Offer]:
+        """Every slot of every pool."""
+        return [offer for pool in self._config.pools for offer in pool.offers()]
+
+    async def create(self, job: Job) -> str:
+        """Run an instance and wait until it runs."""
+        answer = await self._cloud.ec2("run_instances", **self._launch(job))
+        (made,) = instances(answer)
+        while True:
+            found = (await self._census.look()).get(made.id)
+            if found is None or found.state == "pending":
+                continue
+            if found.state == "running":
+                return found.host
+            raise BackendError(f"{made.id} is {found.state} and never ran: {found.reason}")
+
+    async def configure(self, job: Job, blob: bytes) -> None:
+        """Leave the blob for the agent and tell it to join."""
+        instance, order = _instance(job.host), secrets.token_hex(8)
+        await self._mailbox.leave(instance, order, blob)
+        await self._tag(instance, {CLUSTER: job.cluster, ORDER: f"join {order}"})
+
+    async def ready(self, job: Job) -> bool:
+        """Whether the agent has said that its node is Ready."""
+        instance = _instance(job.host)
+        found = await self._running(instance)
+        # The order is read from the tag, not remembered: after a restart it is still there.
+        verb, order, *_ = [*found.tags.get(ORDER, "").split(), "", ""]
+        if verb != "join" or not await self._mailbox.answered(instance, order, JOINED):
+            return False
+        await self._mailbox.take_back(instance, order)
+        return True
+
+    async def drain(self, job: Job, grace_seconds: int) -> None:
+        """Tell the agent to leave and wait for its word. An instance that does not give it is terminated: only then is
+        it sure that nothing of the cluster is left, and the watch tells the kit that it is gone.
+        """
+        instance, order = _instance(job.host), secrets.token_hex(8)
+        await self._tag(instance, {ORDER: f"leave {order} {grace_seconds}"})
+        try:
+            async with asyncio.timeout(grace_seconds + self._config.leave_seconds):
+                await self._left(instance, order)
+        except (TimeoutError, _StubbornError) as error:
+            why = str(error) or f"{instance}: no word from it {self._config.leave_seconds:g} s after the grace"
+            await self._cloud.ec2("terminate_instances", InstanceIds=[instance])
+            raise BackendError(f"{why}; it was terminated, since it may still hold the cluster's credentials") from None
+        await self._mailbox.clear(instance)
+        await self._cloud.ec2("delete_tags", Resources=[instance], Tags=[{"Key": CLUSTER}, {"Key": ORDER}])
+
+    async def delete(self, job: Job) -> None:
+        """Terminate the instance and wait until it is."""
+        instance, asked, missed = _instance(job.host), False, 0
+        while missed < _MISSED_LOOKS:
+            asked = asked or await self._terminated(instance)
+            found = (await self._census.look()).get(instance)
+            if found is not None and found.state == "terminated":
+                break
+            missed = missed + 1 if found is None else 0
+        await self._mailbox.clear(instance)
+
+    async def describe(self, job: Job) -> str:
+        """The instance of this Create that lives. If EC2 does not show it yet, the kit asks again for a while."""
+        mine = {f"tag:{PROVIDER}": [self._config.name], f"tag:{MACHINE}": [job.machine]}
+        filters = _filters({**mine, "instance-state-name": LIVE})
+        pages = await self._cloud.pages("ec2", "describe_instances", Filters=filters)
+        found = [each for page in pages for each in instances(page) if each.comes_from(job.token)]
+        return min(found, key=lambda each: each.launched).host if found else ""
+
+    async def watch(self) -> AsyncIterator[Notice]:
+        """What happened to instances by itself, told for as long as it is so: the kit drops what it knows."""
+        while True:
+            seen = await self._census.look()
+            for instance in seen.values():
+                if notice := _notice(instance):
+                    yield notice
+            for notice in await self._interrupted(seen):
+                yield notice
+            for instance in self._lost(seen):
+                text = f"{instance.id} is not there any more"
+                yield Notice(instance.machine, Change.GONE, text, host=instance.host)
+
+    async def close(self) -> None:
+        """End what looks and what calls."""
+        await self._census.close()
+        self._cloud.close()
+
+    async def _interrupted(self, seen: Mapping[str, Instance]) -> list[Notice]:
+        """Spot instances that AWS has given two minutes."""
+        if not any(instance.spot and instance.state == "running" for instance in seen.values()):
+            return []
+        mine = {f"tag:{PROVIDER}": [self._config.name], "state": ["active"]}
+        pages = await self._cloud.pages("ec2", "describe_spot_instance_requests", Filters=_filters(mine))
+        requests = [request for page in pages for request in page["SpotInstanceRequests"]]
+        marked = [each.get("InstanceId", "") for each in requests if each["Status"]["Code"] == "marked-for-termination"]
+        return [
+            Notice(seen[each].machine, Change.TAKEN_BACK, f"AWS interrupts {each}", _WARNING_SECONDS, seen[each].host)
+            for each in marked
+            if each in seen
+        ]
+
+    def _lost(self, seen: Mapping[str, Instance]) -> list[Instance]:
+        """Instances that EC2 showed once and has not shown for some looks."""
+        self._missed = {gone: self._missed.get(gone, 0) + 1 for gone in self._known if gone not in seen}
+        lost = [self._known.pop(gone) for gone, times in self._missed.items() if times >= _MISSED_LOOKS]
+        self._known.update(seen)
+        return lost
+
+    async def _running(self, instance: str) -> Instance:
+        """The instance, if it runs or will."""
+        for _ in range(_MISSED_LOOKS):
+            found = (await self._census.look()).get(instance)
+            if found is not None:
+                break
+        else:
+            raise BackendError(f"{instance} is not there any more")
+        if found.state not in ("pending", "running"):
+            raise BackendError(f"{instance} is {found.state}: {found.reason}")
+        return found
+
+    async def _left(self, instance: str, order: str) -> None:
+        while True:
+            await self._running(instance)
+            try:
+                if await self._mailbox.answered(instance, order, LEFT):
+                    return
+            except CloudError:
+                raise
+            except BackendError as error:
+                raise _StubbornError(str(error)) from error
+
+    async def _terminated(self, instance: str) -> bool:
+        """Whether EC2 took the order; an instance that it does not know may be one that it does not know yet."""
+        try:
+            await self._cloud.ec2("terminate_instances", InstanceIds=[instance])
+        except CloudError as error:
+            if error.code != "InvalidInstanceID.NotFound":
+                raise
+            return False
+        return True
+
+    async def _tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        # A cluster's id may hold any character, a tag may not.
+        clean = {key: "".join(c if c.isprintable() else "?" for c in value)[:256] for key, value in tags.items()}
+        pairs = [{"Key": key, "Value": value} for key, value in clean.items()]
+        await self._cloud.ec2("create_tags", Resources=[instance], Tags=pairs)
+
+    def _launch(self, job: Job) -> dict[str, Any]:
+        pool = self._pool(job.machine)
+        tags = {
+            "Name": job.machine,
+            MACHINE: job.machine,
+            TOKEN: job.token,
+            PROVIDER: self._config.name,
+        }
+        kinds = ["instance", "volume"]
+        launch: dict[str, Any] = {
+            "ImageId": pool.ami,
+            "InstanceType": pool.instance_type,
+            "MinCount": 1,
+            "MaxCount": 1,
+            # Whatever repeats this call, this Create makes one instance.
+            "ClientToken": job.token,
+            "Placement": {"AvailabilityZone": pool.zone},
+            "UserData": user_data(self._config, job.machine),
+            "IamInstanceProfile": {"Name": self._config.guest.instance_profile},
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            # The agent reads its orders from the tags there; a hop limit of 1 keeps pods away from its credentials.
+            "MetadataOptions": {
+                "HttpTokens": "required",
+                "HttpPutResponseHopLimit": 1,
+                "InstanceMetadataTags": "enabled",
+            },
+        }
+        if pool.capacity is Capacity.SPOT:
+            options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+            launch["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+            kinds.append("spot-instances-request")
+        pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+        launch["TagSpecifications"] = [{"ResourceType": kind, "Tags": pairs} for kind in kinds]
+        optional = {"SubnetId": pool.subnet, "SecurityGroupIds": list(pool.security_groups), "KeyName": pool.key}
+        return launch | {key: value for key, value in optional.items() if value}
+
+    def _pool(self, machine: str) -> Pool:
+        pool = self._pools.get(machine.rpartition("-")[0])
+        if pool is None:
+            raise BackendError(f"machine {machine}: its pool is not in the configuration any more")
+        return pool
+
+
+class _StubbornError(BackendError):
+    """The agent said that it could not leave."""
+
+
+def _instance(host: str) -> str:
+    return host.rpartition("/")[2]
+
+
+def _filters(wanted: Mapping[str, Iterable[str]]) -> list[dict[str, Any]]:
+    return [{"Name": name, "Values": list(values)} for name, values in wanted.items()]
+
+
+def _notice(instance: Instance) -> Notice | None:
+    """What an instance's state says about its machine."""
+    if instance.state == "terminated":
+        text = f"{instance.id} is terminated: {instance.reason}"
+        return Notice(instance.machine, Change.GONE, text, host=instance.host)
+    if instance.state in ("stopping", "stopped"):
+        text = f"{instance.id} is {instance.state}: {instance.reason}"
+        return Notice(instance.machine, Change.BROKEN, text, host=instance.host)
+    return None
