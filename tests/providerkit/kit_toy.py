@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 
 from bigfleet.model.machine import CapacityType
-from bigfleet.providerkit import Backend, BackendError, Job, Limits, Notice, Offer, Shape
+from bigfleet.providerkit import Backend, BackendError, Job, Known, Limits, Notice, Offer, Shape
 
 SHAPE = Shape(
     instance_type="m8",
@@ -63,7 +63,7 @@ class Toy(Backend):
         await self._at("describe")
         return self.hosts.get(job.token, "")
 
-    async def watch(self) -> AsyncIterator[Notice]:
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:
         while True:
             yield await self.notices.get()
 

@@ -95,6 +95,17 @@ class TestFencing:
         with pytest.raises(UnknownMachineError):
             ask(subject, Call.CREATE, "g0", mark=mark("s", 1, 1, "g0"))
 
+    def test_a_machine_that_was_unknown_once_keeps_its_marks_however_many_unknown_ones_come(self) -> None:
+        subject = ledger("m")
+        with pytest.raises(UnknownMachineError):
+            ask(subject, Call.CREATE, "late", mark=mark("s", 9, 9, "late"))
+        subject.offer([Offer("m", SHAPE), Offer("late", SHAPE)])
+        ask(subject, Call.CREATE, "late", mark=mark("s", 9, 10, "late"))
+        for i in range(65_540):
+            subject.settle(subject.judge(Request(call=Call.CREATE, machine=f"g{i}", mark=mark("s", 1, 1, f"g{i}"))))
+        with pytest.raises(FencedError):
+            ask(subject, Call.CREATE, "late", mark=mark("s", 9, 10, "late"))
+
 
 class TestRepeats:
     def test_a_repeat_under_way_and_when_done_has_the_same_operation_and_starts_nothing(self) -> None:

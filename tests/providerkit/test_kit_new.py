@@ -23,7 +23,9 @@ def test_the_new_project_passes_its_own_tests(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", ["", "Acme", "9lives", "a_b", "-a", "a-", "a--b", "x" * 41, "../up", "json", "class"])
+@pytest.mark.parametrize(
+    "name", ["", "Acme", "9lives", "a_b", "-a", "a-", "a--b", "x" * 41, "../up", "json", "yaml", "class"]
+)
 def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(NewProjectError, match=r"name "):
         write_project(name, tmp_path / "project")

@@ -11,7 +11,7 @@ from kit_toy import Hardware, Toy
 from prometheus_client import CollectorRegistry
 
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.providerkit import Backend, BackendError, Change, Job, Limits, Notice
+from bigfleet.providerkit import Backend, BackendError, Change, Job, Known, Limits, Notice
 from bigfleet.providerkit.entry import Entry
 from bigfleet.providerkit.fence import Mark, Token
 from bigfleet.providerkit.ledger import FencedError, IllegalError, Request
@@ -208,7 +208,7 @@ class TestNoHostOutlivesItsMachine:
 
         async with provider(Silent()) as subject:
             await ask(subject, Call.CREATE)
-            assert "did not say which" in (await reaches(subject, S.FAILED)).last_error
+            assert "must name the host" in (await reaches(subject, S.FAILED)).last_error
 
     def test_a_backend_that_creates_must_describe_and_delete(self) -> None:
         class NoDescribe(Hardware):
@@ -254,7 +254,7 @@ class TestUnaskedChanges:
 
     async def test_hardware_that_is_gone_fails_and_stays(self) -> None:
         class Watched(Hardware):
-            async def watch(self) -> AsyncIterator[Notice]:
+            async def watch(self, known: Known) -> AsyncIterator[Notice]:
                 yield Notice("b-0", Change.GONE)
                 await asyncio.Event().wait()
 
@@ -263,7 +263,7 @@ class TestUnaskedChanges:
 
     async def test_a_watch_that_breaks_is_taken_up_again(self) -> None:
         class Flaky(Toy):
-            async def watch(self) -> AsyncIterator[Notice]:
+            async def watch(self, known: Known) -> AsyncIterator[Notice]:
                 self.calls["watch"] += 1
                 if self.calls["watch"] == 1:
                     raise BackendError("connection reset")
@@ -273,6 +273,20 @@ class TestUnaskedChanges:
         async with provider(Flaky()) as subject:
             await created(subject)
             await reaches(subject, S.FAILED)
+
+    async def test_the_watch_is_told_which_hosts_there_should_be(self) -> None:
+        class Census(Toy):
+            async def watch(self, known: Known) -> AsyncIterator[Notice]:
+                for machine, host in known().items():
+                    if host not in self.hosts.values():
+                        yield Notice(machine, Change.GONE, host=host)
+                await asyncio.Event().wait()
+
+        store, backend = Remembering(), Toy()
+        async with provider(backend, store) as subject:
+            await configured(subject)
+        async with provider(Census(hosts={}), store) as subject:
+            await reaches(subject, S.SPECULATIVE)
 
 
 class TestDurability:

@@ -139,6 +139,12 @@ class TestFilesThatCannotBeUsed:
             store.load()
         store.close()
 
-    def test_one_in_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(StateError, match="create its folder"):
-            SQLiteStore(tmp_path / "none" / "state", "toy")
+    def test_one_in_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StateError, match="cannot be opened"):
+            SQLiteStore(tmp_path / "file" / "state", "toy")
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    SQLiteStore(tmp_path / "var" / "state", "toy").close()
+    assert (tmp_path / "var" / "state").exists()

@@ -6,9 +6,8 @@ its host.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from enum import Enum
-from typing import ClassVar
 
 import msgspec
 
@@ -74,16 +73,20 @@ class Notice(msgspec.Struct, frozen=True):
     host: str = ""
 
 
+Known = Callable[[], Mapping[str, str]]
+"""Machines that have a host, and which, when asked."""
+
+
 class Backend(ABC):
     """The substrate. `scheme` is the part of a Node's spec.providerID before `://`, a host is the part after it."""
 
-    scheme: ClassVar[str]
-    limits: ClassVar[Limits] = Limits()
-    ready_poll_seconds: ClassVar[float] = 2.0
+    scheme: str
+    limits: Limits = Limits()
+    ready_poll_seconds: float = 2.0
     """How often `ready` is asked while a node is awaited."""
-    refresh_seconds: ClassVar[float] = 0.0
+    refresh_seconds: float = 0.0
     """How often `offers` is asked again; 0 is never."""
-    doubt_seconds: ClassVar[float] = 900.0
+    doubt_seconds: float = 900.0
     """How long after a Create that failed the substrate may still bring its host to light."""
 
     def has(self, method: str) -> bool:
@@ -122,8 +125,12 @@ class Backend(ABC):
         """The host that was made under the job's token, or nothing. Needed by whoever has `create`."""
         raise NotImplementedError
 
-    async def watch(self) -> AsyncIterator[Notice]:
-        """What happens to hosts by itself, for as long as the provider runs. Leave it out if nothing does."""
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:  # noqa: ARG002 - for authors to override
+        """What happens to hosts by itself, for as long as the provider runs. Leave it out if nothing does.
+
+        `known()` is every machine that has a host, and which, as the kit has it now: what is among them and not there
+        any more went while nobody looked.
+        """
         nothing: tuple[Notice, ...] = ()
         for notice in nothing:
             yield notice

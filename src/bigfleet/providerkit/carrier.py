@@ -21,6 +21,10 @@ Step = Callable[[Entry], Entry | None]
 Apply = Callable[[str, Step], Awaitable[Entry | None]]
 
 _SWEEPS = 15
+# What looking for the late hosts of one machine may take; a substrate that hangs must not hold up the others'.
+_SWEEP_SECONDS = 60.0
+_HAND_OVER_SECONDS = 5.0
+_MOST_HOST_BYTES = 1024
 # A drain has its grace besides its limit; a grace that means "for ever" must still end.
 _MOST_GRACE_SECONDS = 30 * 86_400
 
@@ -31,6 +35,12 @@ class Carrier:
     def __init__(self, backend: Backend, metrics: ProviderMetrics, apply: Apply) -> None:
         self._backend, self._metrics, self._apply = backend, metrics, apply
         self._doubted: dict[str, int] = {}
+        self._handing: set[asyncio.Future[None]] = set()
+
+    async def hand_over(self) -> None:
+        """Let blobs that are on their way arrive: they are written down nowhere, and the next life could not go on."""
+        if self._handing:
+            await asyncio.wait(self._handing, timeout=_HAND_OVER_SECONDS)
 
     async def carry_out(self, entry: Entry, step: Operation, blob: bytes) -> None:
         """Have the backend do a transition and show how it ended, unless the machine has moved on by then."""
@@ -50,7 +60,9 @@ class Carrier:
         """The hosts that the machine's failed Creates made after all, each under its Create's token."""
         jobs = [Job(entry.id, entry.shape, token) for token in entry.doubts]
         hosts = [await self._backend.describe(job) for job in jobs]
-        return [msgspec.structs.replace(job, host=host) for job, host in zip(jobs, hosts, strict=True) if host]
+        return [
+            msgspec.structs.replace(job, host=_checked(host)) for job, host in zip(jobs, hosts, strict=True) if host
+        ]
 
     def doubt(self, machine: str) -> None:
         """Sweep for hosts of this machine from now on."""
@@ -70,30 +82,34 @@ class Carrier:
 
     async def _sweep_one(self, entry: Entry) -> None:
         try:
-            await self._end_late(entry)
+            async with asyncio.timeout(_SWEEP_SECONDS):
+                await self._end_late(entry)
         except Exception:  # noqa: BLE001 - an author's mistake with one machine must not end the sweep
             _log.exception("sweep_failed", machine=entry.id)
             return
         self._doubted[entry.id] += 1
         if self._doubted[entry.id] >= _SWEEPS:
-            await self._apply(entry.id, lambda now: msgspec.structs.replace(now, doubts=()))
+            old = entry.doubts
+            await self._apply(
+                entry.id, lambda now: msgspec.structs.replace(now, doubts=tuple(t for t in now.doubts if t not in old))
+            )
 
     async def _limited(self, entry: Entry, step: Operation, work: Callable[[], Awaitable[str]]) -> None:
-        limit = self._backend.limit(entry.job(), step.call) + min(step.grace_seconds, _MOST_GRACE_SECONDS)
         clock = asyncio.get_running_loop().time
         began = clock()
+        host, problem = "", ""
         try:
-            async with asyncio.timeout(limit):
-                host = await work()
-        except TimeoutError:
-            problem = f"did not end within {limit:g} s"
+            limit = self._backend.limit(entry.job(), step.call) + min(step.grace_seconds, _MOST_GRACE_SECONDS)
+            host = await self._in_time(work, limit)
         except BackendError as error:
-            problem = str(error)
+            problem = str(error) or "the backend gave no reason"
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            problem = f"the backend cancelled itself {error}"
         except Exception as error:  # noqa: BLE001 - an author's mistake costs one transition, not the provider
             _log.exception("backend_raised", machine=entry.id, operation=step.id)
             problem = f"{type(error).__name__}: {error}"
-        else:
-            problem = ""
         outcome: Step = (
             (lambda now: failed(now, f"{step.call.value}: {problem}"))
             if problem
@@ -110,19 +126,32 @@ class Carrier:
         else:
             _log.debug("transition_ended", machine=entry.id, operation=step.id, outcome=result)
 
+    async def _in_time(self, work: Callable[[], Awaitable[str]], limit: float) -> str:
+        """What the work returns, or BackendError at the limit, even if it does not let itself be cancelled."""
+        task = asyncio.ensure_future(work())
+        try:
+            done, _ = await asyncio.wait({task}, timeout=limit)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if done:
+            return task.result()
+        task.cancel()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        raise BackendError(f"did not end within {limit:g} s")
+
     async def _act(self, entry: Entry, step: Operation, blob: bytes) -> str:
         backend, job = self._backend, entry.job()
         match step.call:
             case Call.CREATE:
                 await self._end_late(entry)
-                host = await backend.create(job)
-                if not host:
-                    raise BackendError("the backend made a host and did not say which")
-                return host
+                return _checked(await backend.create(job))
             case Call.CONFIGURE:
                 if not step.handed_over:
-                    await backend.configure(job, blob)
-                    await self._apply(entry.id, lambda now: _handed_over(now) if _is_at(now, step) else None)
+                    handing = asyncio.ensure_future(self._hand(entry, step, blob))
+                    self._handing.add(handing)
+                    handing.add_done_callback(self._handing.discard)
+                    await handing
                 while not await backend.ready(job):  # noqa: ASYNC110 - there is nothing to wait on but the clock
                     await asyncio.sleep(backend.ready_poll_seconds)
             case Call.DRAIN:
@@ -131,11 +160,15 @@ class Carrier:
                 await backend.delete(job)
         return ""
 
+    async def _hand(self, entry: Entry, step: Operation, blob: bytes) -> None:
+        await self._backend.configure(entry.job(), blob)
+        await self._apply(entry.id, lambda now: _handed_over(now) if _is_at(now, step) else None)
+
     async def _adopt(self, entry: Entry) -> str:
-        host = await self._backend.describe(entry.job())
-        if not host:
+        """The host that an earlier life began to make, once it is up; none is made anew."""
+        if not await self._backend.describe(entry.job()):
             raise BackendError("the provider was restarted, and no host is known for it")
-        return host
+        return _checked(await self._backend.create(entry.job()))
 
     async def _end_late(self, entry: Entry) -> None:
         for late in await self.look(entry):
@@ -158,3 +191,18 @@ def _handed_over(entry: Entry) -> Entry:
     if entry.bound is None:
         return entry
     return msgspec.structs.replace(entry, bound=msgspec.structs.replace(entry.bound, handed_over=True))
+
+
+def _checked(host: object) -> str:
+    """A host's name that records can carry; some substrates have numbers, which an author must write out."""
+    if not isinstance(host, str) or not host:
+        raise BackendError(f"the backend must name the host as text, and said {host!r:.200}")
+    if len(host.encode(errors="replace")) > _MOST_HOST_BYTES or not host.isprintable():
+        raise BackendError(f"the host's name must be at most {_MOST_HOST_BYTES} printable bytes, and is {host!r:.200}")
+    return host
+
+
+def _is_cancelled() -> bool:
+    """Whether this very task is being ended, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

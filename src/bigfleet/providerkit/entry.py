@@ -127,7 +127,8 @@ def failed(entry: Entry, error: str) -> Entry:
     doubts = entry.doubts
     if entry.state is _S.CREATING:
         doubts = (*doubts, entry.token)[-_MOST_DOUBTS:]
-    error = error.strip()[:_MAX_ERROR] or "failed for a reason that was not given"
+    # What a substrate says may hold what no record can carry.
+    error = error.encode(errors="replace").decode().strip()[:_MAX_ERROR] or "failed for a reason that was not given"
     return msgspec.structs.replace(entry, state=_S.FAILED, last_error=error, doubts=doubts)
 
 

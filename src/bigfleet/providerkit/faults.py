@@ -11,7 +11,7 @@ import msgspec
 
 from bigfleet.model.labels import CONFORMANCE_FAULT, CONFORMANCE_SECONDS
 from bigfleet.model.machine import Call
-from bigfleet.providerkit.backend import Backend, BackendError, Job, Notice
+from bigfleet.providerkit.backend import Backend, BackendError, Job, Known, Notice
 from bigfleet.providerkit.offer import Offer
 
 _BOUND = ("configure-error", "configure-hang", "drain-error", "join-late")
@@ -26,23 +26,11 @@ class FaultyBackend(Backend):
 
     def __init__(self, inner: Backend) -> None:
         self._inner = inner
+        self.scheme, self.limits = inner.scheme, inner.limits
+        self.ready_poll_seconds, self.doubt_seconds = inner.ready_poll_seconds, inner.doubt_seconds
+        self.refresh_seconds = inner.refresh_seconds
         self._configured: dict[str, float] = {}
         self._late: set[asyncio.Task[str]] = set()
-
-    @property
-    def scheme(self) -> str:  # type: ignore[override] # the wrapped backend's, whatever it is
-        """The wrapped backend's."""
-        return self._inner.scheme
-
-    @property
-    def ready_poll_seconds(self) -> float:  # type: ignore[override]
-        """The wrapped backend's."""
-        return self._inner.ready_poll_seconds
-
-    @property
-    def doubt_seconds(self) -> float:  # type: ignore[override]
-        """The wrapped backend's."""
-        return self._inner.doubt_seconds
 
     def has(self, method: str) -> bool:
         """The wrapped backend's methods are this one's."""
@@ -105,9 +93,9 @@ class FaultyBackend(Backend):
         """What the wrapped backend says."""
         return await self._inner.describe(job)
 
-    async def watch(self) -> AsyncIterator[Notice]:
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:
         """What the wrapped backend sees."""
-        async for notice in self._inner.watch():
+        async for notice in self._inner.watch(known):
             yield notice
 
     async def close(self) -> None:

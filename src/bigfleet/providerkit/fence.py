@@ -39,11 +39,18 @@ class Marks:
         """Remember the token. Returns an unknown machine whose marks had to be forgotten for it, if any."""
         self._seen.setdefault(mark.machine, {})[mark.shard] = mark.token
         if known:
+            self._strays.pop(mark.machine, None)
             return ""
-        self._strays[mark.machine] = None
-        self._strays.move_to_end(mark.machine)
+        return self.stray(mark.machine)
+
+    def stray(self, machine: str) -> str:
+        """The machine's marks are those of one that does not exist. Returns one whose marks had to be forgotten."""
+        if machine not in self._seen:
+            return ""
+        self._strays[machine] = None
+        self._strays.move_to_end(machine)
         if len(self._strays) <= _MAX_STRAYS:
             return ""
-        machine, _ = self._strays.popitem(last=False)
-        del self._seen[machine]
-        return machine
+        oldest, _ = self._strays.popitem(last=False)
+        del self._seen[oldest]
+        return oldest

@@ -92,9 +92,9 @@ class Ledger:
             raise UnknownMachineError(f"there is no machine {machine!r}")
         return entry
 
-    def offer(self, offers: Iterable[Offer]) -> None:
+    def offer(self, offers: Iterable[Offer]) -> list[str]:
         """Take the offers as they are now: new ones appear, changed ones change, and one that is no longer there goes
-        as soon as nobody uses it.
+        as soon as nobody uses it. Returns those that went.
         """
         seen: set[str] = set()
         for offer in offers:
@@ -104,10 +104,16 @@ class Ledger:
             entry = self._entries.get(offer.id)
             if entry is None:
                 self.install(offered(offer))
-            elif entry.shape != offer.shape or not entry.offered:
-                self.install(msgspec.structs.replace(entry, shape=offer.shape, offered=True))
-        for entry in [entry for entry in self._entries.values() if entry.id not in seen]:
-            self.install(msgspec.structs.replace(entry, offered=False))
+            else:
+                # Hardware may have moved to another address; one in use is asked at the old one until it is Idle.
+                host = offer.host if offer.host and entry.state is MachineState.IDLE else entry.host
+                if entry.shape != offer.shape or not entry.offered or host != entry.host:
+                    self.install(msgspec.structs.replace(entry, shape=offer.shape, offered=True, host=host))
+        return [
+            entry.id
+            for entry in [entry for entry in self._entries.values() if entry.id not in seen]
+            if not self.install(msgspec.structs.replace(entry, offered=False))
+        ]
 
     def judge(self, request: Request) -> Judgement:
         """What the call comes to, by the order that the contract sets: fence, existence, ability, repeat, legality."""
@@ -140,17 +146,23 @@ class Ledger:
         mark = judgement.request.mark
         return "" if mark is None else self._marks.move(mark, mark.machine in self._entries)
 
-    def install(self, entry: Entry) -> None:
-        """Show the machine as it is now; one that is neither offered nor has a host to end is shown no more."""
+    def part_with(self, machine: str) -> str:
+        """The machine went: its marks count among those of unknown ones. Returns one whose marks were forgotten."""
+        return self._marks.stray(machine)
+
+    def install(self, entry: Entry) -> bool:
+        """Show the machine as it is now; False for one that is neither offered nor has a host to end, and goes."""
         free = entry.state is (MachineState.SPECULATIVE if self._deletes else MachineState.IDLE)
         before = self._entries.get(entry.id)
         if not free or entry.offered or entry.doubts:
             if before != entry:
                 self._show(entry)
-        elif before is not None:
+            return True
+        if before is not None:
             self.counts[before.state] -= 1
             del self._entries[entry.id]
             self._revisions.forget(entry.id)
+        return False
 
     def _show(self, entry: Entry) -> None:
         before = self._entries.get(entry.id)

@@ -2,9 +2,9 @@
 
 import keyword
 import re
-import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -23,7 +23,7 @@ def write_project(name: str, folder: Path) -> list[Path]:
     if _NAME.fullmatch(name) is None or len(name) > _MAX_NAME:
         problem = f"needs 1 to {_MAX_NAME} lower-case letters, digits and single hyphens, beginning with a letter"
         raise NewProjectError(f"name {name!r}: {problem}")
-    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in {"bigfleet", "tests"}:
+    if keyword.iskeyword(package) or package == "tests" or find_spec(package) is not None:
         raise NewProjectError(f"name {name!r}: is taken by a Python module; choose another")
     words = {"name": name, "package": package}
     written = []

@@ -28,28 +28,35 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     instance_type: str
     capacity_type: CapacityType
-    resources: Mapping[str, str]
+    resources: Mapping[str, str | int]
     zone: str = ""
     price_per_hour: float = 0.0
     interruption_probability: float = 0.0
-    allocatable: Mapping[str, str] = msgspec.field(default_factory=dict)
+    allocatable: Mapping[str, str | int] = msgspec.field(default_factory=dict)
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        message = self.record()
-        message.id, message.state = self.instance_type or "?", pb.MACHINE_STATE_SPECULATIVE
+        problem = self._problem()
+        if problem:
+            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: {problem}")
+
+    def _problem(self) -> str:
+        """What is wrong with it, or nothing."""
         try:
+            message = self.record()
+            message.id, message.state = self.instance_type or "?", pb.MACHINE_STATE_SPECULATIVE
             machine = machine_from_wire(message)
-        except MachineRefusedError as error:
-            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: {error}") from None
+        except (MachineRefusedError, TypeError, ValueError, AttributeError) as error:
+            return str(error)
+        has = dict(machine.resources)
+        for name, amount in machine.allocatable or ():
+            if amount > has.get(name, amount):
+                return f"allocatable[{name!r}]: is more than the machine has"
         if not machine.usable:
-            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: resources: nothing is there to be used")
+            return "resources: nothing is there to be used"
         if self.capacity_type is CapacityType.UNSPECIFIED:
-            raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: capacity_type: is unspecified")
-        if message.ByteSize() > MAX_SHAPE_BYTES:
-            raise OfferError(
-                f"shape {self.instance_type!r} in {self.zone!r}: its fields are over {MAX_SHAPE_BYTES} bytes"
-            )
+            return "capacity_type: is unspecified"
+        return f"its fields are over {MAX_SHAPE_BYTES} bytes" if message.ByteSize() > MAX_SHAPE_BYTES else ""
 
     def record(self) -> pb.Machine:
         """The record's part that is the shape's; the rest of a record may be appended to its bytes."""
@@ -59,10 +66,15 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             capacity_type=pb.CapacityType.ValueType(self.capacity_type),
             price_per_hour=self.price_per_hour,
             interruption_probability=self.interruption_probability,
-            resources=pb.Resources(resources=self.resources),
-            allocatable=pb.Resources(resources=self.allocatable) if self.allocatable else None,
+            resources=_amounts(self.resources),
+            allocatable=_amounts(self.allocatable) if self.allocatable else None,
             labels=self.labels,
         )
+
+
+def _amounts(vector: Mapping[str, str | int]) -> pb.Resources:
+    # YAML reads `cpu: 8` as a number.
+    return pb.Resources(resources={name: str(amount) for name, amount in vector.items()})
 
 
 class Offer(msgspec.Struct, frozen=True):

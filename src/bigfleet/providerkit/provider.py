@@ -4,7 +4,7 @@ It speaks no gRPC, so a simulator may hold one and call it directly, on whatever
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -61,6 +61,7 @@ class Provider:
         kept = self._store.load()
         offers = await self._backend.offers()
         self.ledger = Ledger(offers, kept.entries, kept.marks, deletes=self._deletes)
+        await self._part_with(entry.id for entry in kept.entries if self.ledger.find(entry.id) is None)
         for state in MachineState:
             self._metrics.machines.of(state.label).set_function(partial(self._count, state))
         for entry in list(self.ledger):
@@ -75,6 +76,7 @@ class Provider:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._carrier.hand_over()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -98,13 +100,13 @@ class Provider:
                 if after is None:
                     return None
                 try:
-                    await self._store.write(Write(after))
+                    await self._write(Write(after))
                 except StateError as error:
-                    self._metrics.state_write_failures.inc()
                     _log.error("state_write_failed", machine=machine, reason=str(error))
                     await asyncio.sleep(_RETRY_SECONDS)
                 else:
-                    self.ledger.install(after)
+                    if not self.ledger.install(after):
+                        await self._part_with([machine])
                     return after
 
     async def _ask(self, request: Request, blob: bytes) -> Ack:
@@ -113,7 +115,7 @@ class Provider:
             if judgement.starts and request.call is Call.DELETE and await self._adopted(request.machine):
                 judgement = self.ledger.judge(request)
             if judgement.changed is not None or request.mark is not None:
-                await self._store.write(Write(judgement.changed, request.mark))
+                await self._write(Write(judgement.changed, request.mark))
             forgotten = self.ledger.settle(judgement)
             if forgotten:
                 await self._store.write(Write(forgotten=forgotten))
@@ -123,6 +125,18 @@ class Provider:
             if judgement.starts and shown.running == step:
                 self._spawn(self._carrier.carry_out(shown, step, blob))
             return Ack(step.id, shown)
+
+    async def _write(self, write: Write) -> None:
+        try:
+            await self._store.write(write)
+        except StateError:
+            self._metrics.state_write_failures.inc()
+            raise
+
+    async def _part_with(self, machines: Iterable[str]) -> None:
+        """Forget machines that went, in the file too."""
+        for machine in machines:
+            await self._store.write(Write(dropped=machine, forgotten=self.ledger.part_with(machine)))
 
     async def _adopted(self, machine: str) -> bool:
         """Whether a machine about to leave Failed without a host has one after all, which is made its own here."""
@@ -148,7 +162,7 @@ class Provider:
         """Take the backend's notices for as long as it gives any."""
         while self._backend.has("watch"):
             try:
-                async for notice in self._backend.watch():
+                async for notice in self._backend.watch(self._hosts):
                     await self._take(notice)
             except Exception:  # noqa: BLE001 - an author's mistake must not end the watch
                 _log.exception("watch_failed")
@@ -167,9 +181,12 @@ class Provider:
         while True:
             await asyncio.sleep(self._backend.refresh_seconds)
             try:
-                self.ledger.offer(await self._backend.offers())
+                await self._part_with(self.ledger.offer(await self._backend.offers()))
             except Exception:  # noqa: BLE001 - an author's mistake must not end the refresh
                 _log.exception("refresh_failed")
+
+    def _hosts(self) -> dict[str, str]:
+        return {entry.id: entry.host for entry in self.ledger if entry.host}
 
     def _count(self, state: MachineState) -> float:
         return self.ledger.counts[state]

@@ -10,7 +10,7 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 _IN_LIST = b"\x0a"
 _IN_ACK = b"\x12"
 # Shapes that are no longer offered would be held for ever.
-_MOST_SHAPES = 1 << 20
+_MOST_SHAPES = 1 << 16
 
 
 class Renderer:

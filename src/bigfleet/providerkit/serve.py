@@ -4,7 +4,9 @@ Transitions under way are not waited for: they are durable, and the next life go
 """
 
 import asyncio
+import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -30,6 +32,8 @@ from bigfleet.transport.tls import TLSConfigError
 _log = structlog.get_logger("bigfleet.providerkit")
 
 _STOP_SECONDS = 5.0
+# After a signal the process ends within this, whatever hangs: all that matters is durable.
+_HARD_STOP_SECONDS = 20.0
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -67,7 +71,9 @@ async def serving(backend: Backend, store: Store, endpoint: Endpoint) -> AsyncIt
         stack.callback(beating.cancel)
         provider = await stack.enter_async_context(Provider(backend, store, metrics))
         server = grpc.aio.server(options=PROVIDER_SERVER_OPTIONS)
-        Service(provider, metrics).add_to(server)
+        service = Service(provider, metrics)
+        stack.callback(service.close)
+        service.add_to(server)
         port = bind(server, listen, None if tls is None else tls.server_credentials())
         await server.start()
         stack.push_async_callback(server.stop, _STOP_SECONDS)
@@ -82,8 +88,20 @@ async def serve(backend: Backend, store: Store, endpoint: Endpoint) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        watchdog = threading.Timer(_HARD_STOP_SECONDS, _end_hard)
+        watchdog.daemon = True
+        watchdog.start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told)
     async with serving(backend, store, endpoint):
         await stop.wait()
         _log.info("provider_stopping")
+
+
+def _end_hard() -> None:
+    _log.error("provider_ended_hard", reason="something did not let itself be ended", seconds=_HARD_STOP_SECONDS)
+    os._exit(1)

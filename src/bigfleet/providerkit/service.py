@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from bigfleet.model.machine import Call
 from bigfleet.providerkit.fence import Mark, Token
@@ -42,7 +44,6 @@ _SERVICE = "bigfleet.v1alpha1.CapacityProvider"
 _LONG_LIST = 2_000
 
 _Context = grpc.aio.ServicerContext[Any, Any]
-R = TypeVar("R")
 
 
 class _Fenced(Protocol):
@@ -76,10 +77,12 @@ class Service:
     def __init__(self, provider: Provider, metrics: ProviderMetrics) -> None:
         self._provider, self._metrics = provider, metrics
         self._render = Renderer(provider.scheme)
+        # Of its own: a backend's blocking calls may have taken all threads of the loop's.
+        self._renderers = ThreadPoolExecutor(2, thread_name_prefix="render")
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the six calls on a server not yet started."""
-        answers: Mapping[str, tuple[type[Any], Callable[[Any, _Context], Awaitable[bytes]]]] = {
+        answers: Mapping[str, tuple[type[Message], Callable[[Any, _Context], Awaitable[bytes]]]] = {
             "Create": (pb.CreateRequest, self._create),
             "Configure": (pb.ConfigureRequest, self._configure),
             "Drain": (pb.DrainRequest, self._drain),
@@ -88,24 +91,22 @@ class Service:
             "List": (pb.ListFilter, self._list),
         }
         handlers: dict[str, grpc.RpcMethodHandler[Any, bytes]] = {
-            method: grpc.unary_unary_rpc_method_handler(
-                self._answering(method, answer), request_deserializer=message.FromString
-            )
+            method: grpc.unary_unary_rpc_method_handler(self._answering(method, message, answer))
             for method, (message, answer) in answers.items()
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
 
     def _answering(
-        self, method: str, answer: Callable[[R, _Context], Awaitable[bytes]]
-    ) -> Callable[[R, _Context], Awaitable[bytes]]:
+        self, method: str, message: type[Message], answer: Callable[[Any, _Context], Awaitable[bytes]]
+    ) -> Callable[[bytes, _Context], Awaitable[bytes]]:
         observe = self._metrics.call_duration.of(method).observe
         count = self._metrics.calls.of
 
-        async def answering(request: R, context: _Context) -> bytes:
+        async def answering(raw: bytes, context: _Context) -> bytes:
             began = time.perf_counter()
             code = grpc.StatusCode.INTERNAL
             try:
-                result = await answer(request, context)
+                result = await answer(_decoded(message, raw), context)
                 code = grpc.StatusCode.OK
             except _REFUSALS as error:
                 code = next(code for kind, code in _CODES if isinstance(error, kind))
@@ -172,7 +173,19 @@ class Service:
         entries, cursor = self._provider.ledger.changed(request.since_revision, request.max_results, wanted)
         if len(entries) < _LONG_LIST:
             return self._render.machines(entries, cursor)
-        return await asyncio.to_thread(self._render.machines, entries, cursor)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._renderers, self._render.machines, entries, cursor)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._renderers.shutdown(wait=False, cancel_futures=True)
+
+
+def _decoded(kind: type[Message], raw: bytes) -> Message:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise InvalidError(f"the request is no {kind.DESCRIPTOR.name}") from None
 
 
 def _check_reader(context: _Context) -> None:

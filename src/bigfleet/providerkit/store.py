@@ -4,12 +4,13 @@ One writer thread takes whatever waits into one transaction, so that many calls 
 """
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -37,11 +38,12 @@ class StateError(Exception):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """What becomes durable together: a machine's record, a mark, and the machine whose marks are forgotten."""
+    """What becomes durable together: a machine's record, a mark, whose marks are forgotten, which machine is gone."""
 
     entry: Entry | None = None
     mark: Mark | None = None
     forgotten: str = ""
+    dropped: str = ""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -78,7 +80,11 @@ class MemoryStore:
         """Nothing to do."""
 
 
-_Waiting = tuple[Write, asyncio.AbstractEventLoop, asyncio.Future[None]]
+class _Waiting(NamedTuple):
+    write: Write
+    record: tuple[str, bytes] | None
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[None]"
 
 
 class SQLiteStore:
@@ -87,6 +93,8 @@ class SQLiteStore:
     def __init__(self, path: Path, scheme: str) -> None:
         self.path = path
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
         except sqlite3.Error as error:
@@ -115,7 +123,8 @@ class SQLiteStore:
         """Wait for the transaction that holds it."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        self._queue.put((write, loop, done))
+        record = None if write.entry is None else (write.entry.id, msgspec.msgpack.encode(write.entry))
+        self._queue.put(_Waiting(write, record, loop, done))
         await done
 
     def close(self) -> None:
@@ -163,30 +172,31 @@ class SQLiteStore:
         problem: StateError | None = None
         try:
             self._file.execute("BEGIN IMMEDIATE")
-            self._apply(write for write, _, _ in batch)
+            self._apply(batch)
             self._file.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - a writer that dies would leave every later call without an answer
             problem = StateError(self.path, _said(error))
-            if self._file.in_transaction:
-                self._file.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                self._file.rollback()
         by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-        for _, loop, done in batch:
-            by_loop.setdefault(loop, []).append(done)
+        for waiting in batch:
+            by_loop.setdefault(waiting.loop, []).append(waiting.done)
         for loop, futures in by_loop.items():
             loop.call_soon_threadsafe(_resolve, futures, problem)
 
-    def _apply(self, writes: Iterable[Write]) -> None:
+    def _apply(self, batch: Iterable[_Waiting]) -> None:
         run: Callable[..., object] = self._file.execute
-        for write in writes:
-            if write.entry is not None:
-                record = msgspec.msgpack.encode(write.entry)
-                run("INSERT OR REPLACE INTO machines VALUES (?, ?)", (write.entry.id, record))
+        for write, record, _, _ in batch:
+            if record is not None:
+                run("INSERT OR REPLACE INTO machines VALUES (?, ?)", record)
             if write.mark is not None:
                 mark = write.mark
                 row = (mark.machine, mark.shard, mark.token.epoch, mark.token.sequence)
                 run("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", row)
             if write.forgotten:
                 run("DELETE FROM marks WHERE machine = ?", (write.forgotten,))
+            if write.dropped:
+                run("DELETE FROM machines WHERE id = ?", (write.dropped,))
 
 
 def _resolve(futures: list[asyncio.Future[None]], problem: StateError | None) -> None:
@@ -204,7 +214,9 @@ def _said(error: Exception) -> str:
     if "locked" in text:
         return "another process has it; stop that one, or name another file"
     if "unable to open" in text:
-        return "cannot be opened; create its folder and let this program write there"
+        return "cannot be opened; let this program write in its folder"
     if "full" in text:
         return "the disk is full; make room and call again"
-    return f"{text}; restore it from a copy, or move it away and let `describe` find the hosts"
+    return (
+        f"{text}; restore it from a copy: without it nobody knows which hosts are whose, and they must be ended by hand"
+    )

@@ -179,7 +179,7 @@ class ProviderMetrics(MetricTable):
         "bigfleet_provider_orphans_ended_total", "Hosts ended that came to light after their Create had failed."
     )
     state_write_failures = counter(
-        "bigfleet_provider_state_write_failures_total", "Writes of durable state that failed, each tried again."
+        "bigfleet_provider_state_write_failures_total", "Writes of durable state that failed."
     )
 
 

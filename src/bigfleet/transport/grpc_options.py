@@ -41,6 +41,9 @@ PROVIDER_SERVER_OPTIONS: Options = (
     # A shard runs hundreds of calls at a time, and a stream counts here for a moment after its caller saw it end; one
     # too many is refused as UNAVAILABLE.
     ("grpc.max_concurrent_streams", 2_000),
+    # Calls that have arrived and not been looked at yet; above the first bound gRPC cancels some at random.
+    ("grpc.server.max_pending_requests", 10_000),
+    ("grpc.server.max_pending_requests_hard_limit", 20_000),
 )
 
 CHANNEL_OPTIONS: Options = (

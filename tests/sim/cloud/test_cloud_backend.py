@@ -345,7 +345,7 @@ def test_a_host_interrupted_while_it_is_being_deleted_is_counted_once() -> None:
         await backend.offers()
         host = await backend.create(job(backend))
         deleting = asyncio.create_task(backend.delete(job(backend, host=host)))
-        notice = await anext(aiter(backend.watch()))
+        notice = await anext(aiter(backend.watch(dict)))
         assert (notice.change, notice.machine, notice.host) == (Change.GONE, FIRST, host)
         await deleting
         await backend.create(job(backend, token="create-2"))
@@ -365,7 +365,7 @@ def test_a_new_life_finds_the_hosts_of_the_last_by_their_tokens_and_they_are_sti
         await again.offers()
         assert await again.describe(job(again)) == host
         assert await again.describe(job(again, token="create-2")) == ""
-        watch = aiter(again.watch())
+        watch = aiter(again.watch(dict))
         first, second = await anext(watch), await anext(watch)
         assert [(n.change, n.host) for n in (first, second)] == [(Change.TAKEN_BACK, host), (Change.GONE, host)]
 
@@ -376,8 +376,8 @@ def test_a_host_lost_while_no_provider_ran_is_told_first() -> None:
     async def play() -> None:
         rig = Rig()
         host = rig.hosts.launch("create-1", FIRST)
-        rig.hosts.lose(host)
-        notice = await anext(aiter(rig.backend.watch()))
+        rig.hosts.terminate(host)
+        notice = await anext(aiter(rig.backend.watch(lambda: {FIRST: host})))
         assert (notice.change, notice.machine, notice.host) == (Change.GONE, FIRST, host)
 
     clock.run(play())

@@ -46,16 +46,14 @@ def test_a_reference_of_somebody_else_names_no_host(ref: str) -> None:
     assert hosts.cluster(ref) is None
 
 
-def test_a_lost_host_exists_no_more_and_is_told_until_its_machine_has_another() -> None:
+def test_a_host_that_ended_exists_no_more_and_no_other_has_its_reference() -> None:
     hosts = Hosts()
     ref = hosts.launch("create-1", "m")
-    hosts.lose(ref)
+    hosts.terminate(ref)
     assert list(hosts) == []
     assert hosts.find("create-1") == ""
     assert hosts.cluster(ref) is None
-    assert hosts.lost() == [ref]
-    hosts.launch("create-2", "m")
-    assert hosts.lost() == []
+    assert hosts.launch("create-2", "m") != ref
 
 
 def test_hosts_outlive_who_made_them_and_can_be_read_meanwhile(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from bigfleet.providerkit import Backend, BackendError, Change, Job, Limits, Notice, Offer
+from bigfleet.providerkit import Backend, BackendError, Change, Job, Known, Limits, Notice, Offer
 
 from bigfleet_ec2.census import CLUSTER, LIVE, MACHINE, ORDER, PROVIDER, TOKEN, Census, Instance, instances
 from bigfleet_ec2.cloud import Cloud, CloudError
@@ -33,8 +33,7 @@ class EC2(Backend):
         self._cloud = Cloud(config)
         self._census = Census(self._cloud, config.name, config.poll_seconds)
         self._mailbox = Mailbox(self._cloud, config.guest)
-        self._known: dict[str, Instance] = {}
-        self._missed: dict[str, int] = {}
+        self._missed: dict[tuple[str, str], int] = {}
 
     async def offers(self) -> Iterable[Offer]:
         """Every slot of every pool."""
@@ -104,7 +103,7 @@ class EC2(Backend):
         found = [each for page in pages for each in instances(page) if each.comes_from(job.token)]
         return min(found, key=lambda each: each.launched).host if found else ""
 
-    async def watch(self) -> AsyncIterator[Notice]:
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:
         """What happened to instances by itself, told for as long as it is so: the kit drops what it knows."""
         while True:
             seen = await self._census.look()
@@ -113,9 +112,8 @@ class EC2(Backend):
                     yield notice
             for notice in await self._interrupted(seen):
                 yield notice
-            for instance in self._lost(seen):
-                text = f"{instance.id} is not there any more"
-                yield Notice(instance.machine, Change.GONE, text, host=instance.host)
+            for machine, host in self._lost(known(), seen):
+                yield Notice(machine, Change.GONE, f"{_instance(host)} is not there any more", host=host)
 
     async def close(self) -> None:
         """End what looks and what calls."""
@@ -136,12 +134,11 @@ class EC2(Backend):
             if each in seen
         ]
 
-    def _lost(self, seen: Mapping[str, Instance]) -> list[Instance]:
-        """Instances that EC2 showed once and has not shown for some looks."""
-        self._missed = {gone: self._missed.get(gone, 0) + 1 for gone in self._known if gone not in seen}
-        lost = [self._known.pop(gone) for gone, times in self._missed.items() if times >= _MISSED_LOOKS]
-        self._known.update(seen)
-        return lost
+    def _lost(self, known: Mapping[str, str], seen: Mapping[str, Instance]) -> list[tuple[str, str]]:
+        """Machines and hosts that should be there and that EC2 has not shown for some looks."""
+        there = {instance.host for instance in seen.values()}
+        self._missed = {each: self._missed.get(each, 0) + 1 for each in known.items() if each[1] not in there}
+        return [each for each, times in self._missed.items() if times >= _MISSED_LOOKS]
 
     async def _running(self, instance: str) -> Instance:
         """The instance, if it runs or will."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +11,7 @@ from moto.ec2.exceptions import EC2ClientError
 
 from bigfleet_ec2.backend import EC2
 
-from .conftest import Guests, World, eventually, job
+from .conftest import Guests, World, job
 
 MACHINE = "m5-a-0"
 
@@ -202,8 +202,8 @@ async def test_a_cloud_that_does_not_answer_is_an_error(world: World, monkeypatc
     await backend.close()
 
 
-async def _first(backend: EC2, change: Change) -> Notice:
-    async for notice in backend.watch():
+async def _first(backend: EC2, change: Change, known: Mapping[str, str] | None = None) -> Notice:
+    async for notice in backend.watch(lambda: known or {}):
         if notice.change is change:
             return notice
     raise AssertionError("the watch ended")
@@ -219,10 +219,8 @@ async def test_an_instance_that_is_terminated_from_outside_is_gone(backend: EC2,
 
 async def test_an_instance_that_ec2_stops_showing_is_gone_after_some_looks(backend: EC2, world: World) -> None:
     host = await backend.create(job(MACHINE))
-    waiting = asyncio.create_task(_first(backend, Change.GONE))
-    await eventually(lambda: backend._known)
     world.moto.reservations.clear()
-    notice = await waiting
+    notice = await _first(backend, Change.GONE, {MACHINE: host})
     assert (notice.machine, notice.host) == (MACHINE, host)
 
 
@@ -242,7 +240,7 @@ async def test_a_spot_instance_that_aws_marks_is_taken_back(backend: EC2, world:
     )["SpotInstanceRequests"][0]
     world.ec2.create_tags(Resources=[made["InstanceId"]], Tags=pairs)
     waiting = asyncio.create_task(_first(backend, Change.TAKEN_BACK))
-    await eventually(lambda: backend._known)
+    await backend._census.look()
     assert not waiting.done()
     world.moto.spot_instance_requests[made["SpotInstanceRequestId"]]._status_code = "marked-for-termination"
     notice = await waiting

@@ -4,7 +4,7 @@ import asyncio
 import shlex
 from collections.abc import AsyncIterator, Iterable
 
-from bigfleet.providerkit import Backend, BackendError, Change, Job, Limits, Notice, Offer
+from bigfleet.providerkit import Backend, BackendError, Change, Job, Known, Limits, Notice, Offer
 
 from bigfleet_ssh_hosts.errand import LOG, Errand, script
 from bigfleet_ssh_hosts.inventory import Host, Inventory
@@ -51,7 +51,7 @@ class SSHHosts(Backend):
         if result.code:
             raise BackendError(f"host {job.host}: leaving the cluster {result}")
 
-    async def watch(self) -> AsyncIterator[Notice]:
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:  # noqa: ARG002 - the inventory says it all
         """Tell of hosts that have been silent for too long, for as long as they are: the kit drops what it knows."""
         settings, clock = self._inventory.watch, asyncio.get_running_loop().time
         probes = asyncio.Semaphore(_PROBES)

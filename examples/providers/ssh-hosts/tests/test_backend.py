@@ -159,7 +159,7 @@ async def test_what_a_bootstrap_leaves_running_holds_up_neither_it_nor_the_next_
 
 async def _notices(backend: SSHHosts, count: int) -> list[str]:
     found = []
-    async for notice in backend.watch():
+    async for notice in backend.watch(dict):
         assert notice.change is Change.BROKEN
         found.append(notice.machine)
         if len(found) == count:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import NoReturn
 
 from bigfleet.model.machine import Call
-from bigfleet.providerkit.backend import Backend, BackendError, Change, Job, Notice
+from bigfleet.providerkit.backend import Backend, BackendError, Change, Job, Known, Notice
 from bigfleet.providerkit.offer import Offer
 from bigfleet.sim.cloud.config import CloudConfig
 from bigfleet.sim.cloud.delays import share
@@ -32,6 +32,7 @@ class CloudBackend(Backend):
 
     def __init__(self, config: CloudConfig, hosts: Hosts) -> None:
         self._config, self._hosts = config, hosts
+        self.scheme, self.doubt_seconds = config.scheme, float(config.timeouts.late_hosts)
         self._pools = {pool.name: pool for pool in config.pools}
         self._latency = {pool.name: config.latency_of(pool) for pool in config.pools}
         # Of pools that are configured no more, but whose machines an earlier life has left.
@@ -54,16 +55,6 @@ class CloudBackend(Backend):
         self._dooms: list[tuple[float, str]] = []
         self._stirred = asyncio.Event()
         self._began = -1.0
-
-    @property
-    def scheme(self) -> str:  # type: ignore[override] # the configuration's
-        """What the configuration calls this cloud."""
-        return self._config.scheme
-
-    @property
-    def doubt_seconds(self) -> float:  # type: ignore[override] # the configuration's
-        """For how long a late host may come to light."""
-        return self._config.timeouts.late_hosts
 
     def has(self, method: str) -> bool:
         """Bare metal is neither made nor ended, and stays."""
@@ -156,10 +147,11 @@ class CloudBackend(Backend):
         await self._admit("describe")
         return self._hosts.find(job.token)
 
-    async def watch(self) -> AsyncIterator[Notice]:
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:
         """Hosts that were lost while nobody looked, then interruptions as they strike."""
-        for ref in self._hosts.lost():
-            yield _gone(ref)
+        for ref in known().values():
+            if self._hosts.cluster(ref) is None:
+                yield _gone(ref)
         clock = asyncio.get_running_loop().time
         while True:
             now = clock()
@@ -191,7 +183,7 @@ class CloudBackend(Backend):
         return Notice(machine_of(ref), Change.TAKEN_BACK, text, math.ceil(grace), ref)
 
     def _lose(self, ref: str) -> Notice:
-        self._hosts.lose(ref)
+        self._hosts.terminate(ref)
         self._ended(ref)
         return _gone(ref)
 

@@ -15,8 +15,7 @@ from bigfleet.providerkit.store import StateError
 _APPLICATION_ID = 0x42467363
 _TABLES = """
 CREATE TABLE hosts (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL UNIQUE, machine TEXT NOT NULL,
-                    cluster TEXT NOT NULL DEFAULT '', ended INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX ended ON hosts (machine) WHERE ended;
+                    cluster TEXT NOT NULL DEFAULT '');
 """
 
 
@@ -75,7 +74,6 @@ class Hosts:
 
     def launch(self, token: str, machine: str) -> str:
         """The host of this token, made now unless it is there already."""
-        self._write("DELETE FROM hosts WHERE machine = ? AND ended", machine)
         self._write("INSERT OR IGNORE INTO hosts (token, machine) VALUES (?, ?)", token, machine)
         return self.find(token)
 
@@ -92,13 +90,13 @@ class Hosts:
 
     def find(self, token: str) -> str:
         """The host that was made under a token, or nothing."""
-        query = "SELECT machine, number FROM hosts WHERE token = ? AND NOT ended"
+        query = "SELECT machine, number FROM hosts WHERE token = ?"
         row = self._file.execute(query, (token,)).fetchone()
         return "" if row is None else _ref(*row)
 
     def cluster(self, ref: str) -> str | None:
         """The cluster that a host is tagged with, empty if none, or None if there is no such host."""
-        query = "SELECT cluster FROM hosts WHERE number = ? AND NOT ended"
+        query = "SELECT cluster FROM hosts WHERE number = ?"
         row = self._file.execute(query, (_number(ref),)).fetchone()
         return None if row is None else str(row[0])
 
@@ -107,16 +105,8 @@ class Hosts:
         self._write("UPDATE hosts SET cluster = ? WHERE number = ?", cluster, _number(ref))
 
     def terminate(self, ref: str) -> None:
-        """End a host, as its owner asked."""
+        """End a host; no other will ever have its reference."""
         self._write("DELETE FROM hosts WHERE number = ?", _number(ref))
-
-    def lose(self, ref: str) -> None:
-        """End a host unasked. It stays among the lost until its machine has another or it is terminated."""
-        self._write("UPDATE hosts SET ended = 1 WHERE number = ?", _number(ref))
-
-    def lost(self) -> list[str]:
-        """Hosts that ended unasked, of which a provider that was down meanwhile may not know."""
-        return [_ref(*row) for row in self._file.execute("SELECT machine, number FROM hosts WHERE ended")]
 
     def close(self) -> None:
         """Let go of the file."""
@@ -133,7 +123,7 @@ class Hosts:
 
 
 def _refs(file: sqlite3.Connection) -> Iterator[str]:
-    return (_ref(*row) for row in file.execute("SELECT machine, number FROM hosts WHERE NOT ended ORDER BY number"))
+    return (_ref(*row) for row in file.execute("SELECT machine, number FROM hosts ORDER BY number"))
 
 
 def _check(file: sqlite3.Connection, path: Path | None) -> None:
