@@ -220,22 +220,21 @@ class Inventory:
     ) -> tuple[Array, list[Machine], dict[int, Mapping[str, str]]]:
         """Each machine's shape; those of no known shape count down from -1, with one machine for each of them.
 
-        And the labels of machines that are not as they were, copied: a caller may change its own.
+        And the labels of machines that are not as they were.
         """
         guesses = self.shape.view[rows] if len(self.ids) else rows
         labels = [self._labels[row] if row >= 0 else None for row in rows.tolist()]
         shapes = np.array(self.shapes.guess(machines, guesses.tolist(), labels), np.int64)
         seen: dict[tuple[object, ...], int] = {}
-        copies: dict[int, Mapping[str, str]] = {}
+        checked: set[int] = set()
         relabelled: dict[int, Mapping[str, str]] = {}
         fresh: list[Machine] = []
         for i in np.flatnonzero(shapes == NOBODY).tolist():
             m = machines[i]
-            copy = copies.get(id(m.labels))
-            if copy is None:
+            if id(m.labels) not in checked:
                 check_labels(m)
-                copy = copies[id(m.labels)] = dict(m.labels)
-            relabelled[i] = copy
+                checked.add(id(m.labels))
+            relabelled[i] = m.labels
             # Equal objects of one batch are often the same object, and they all live as long as the batch.
             key = (id(m.labels), id(m.resources), id(m.allocatable), m.instance_type, m.zone, m.capacity_type)
             shape = seen.get(key)
