@@ -1,0 +1,200 @@
+"""Who is no candidate for a while, because it just went wrong (protocol.md 8). Events in, not-before times out.
+
+Times are seconds on the caller's monotonic clock; the engine gets them whole, rounded up so that none ends early.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from bigfleet.model.machine import CapacityType, Machine
+
+FIRST_SECONDS, LONGEST_SECONDS = 60.0, 3600.0
+"""How long a machine or a (cluster, fingerprint) is held out: doubling from the first to the longest."""
+
+SHAPE_SECONDS = 180.0
+"""How long a shape is held out."""
+
+SHAPE_WINDOW_SECONDS = 300.0
+"""Two failed Creates of a shape no further apart than this hold it out."""
+
+_FORGET_SECONDS = 86_400.0
+# The widest elapsed time that a file may claim: a century, and a float still counts milliseconds.
+_MOST_ELAPSED = 3.2e9
+
+K = TypeVar("K")
+
+Shape = tuple[str, str, CapacityType]
+"""Instance type, zone, and how it is paid for."""
+
+_Elapsed = Annotated[float, msgspec.Meta(ge=0, le=_MOST_ELAPSED)]
+_Seconds = Annotated[float, msgspec.Meta(ge=FIRST_SECONDS, le=LONGEST_SECONDS)]
+
+
+class KeptHold(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A hold in the file: how long it is, and how much of that had elapsed; more than all of it once it was over."""
+
+    seconds: _Seconds
+    elapsed: _Elapsed
+
+
+class KeptShape(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A shape in the file, with its hold and how long ago a Create of it last failed."""
+
+    instance_type: str
+    zone: str
+    capacity_type: CapacityType
+    hold: KeptHold | None
+    failed: _Elapsed | None
+
+
+class KeptHoldOuts(msgspec.Struct, frozen=True):
+    """All hold-outs as plain data; decoding it from the file with its type is what checks it."""
+
+    machines: Mapping[str, KeptHold] = {}
+    needs: Mapping[str, Mapping[str, KeptHold]] = {}
+    shapes: tuple[KeptShape, ...] = ()
+
+
+class _Hold(msgspec.Struct, frozen=True, gc=False):
+    since: float
+    seconds: float
+
+    @property
+    def until(self) -> float:
+        return self.since + self.seconds
+
+    def kept(self, now: float) -> KeptHold:
+        return KeptHold(self.seconds, max(0.0, now - self.since))
+
+
+def shape_of(machine: Machine) -> Shape:
+    """The shape whose stock a machine comes from."""
+    return machine.instance_type, machine.zone, machine.capacity_type
+
+
+class HoldOuts:
+    """Not-before times of machines, of needs by (cluster, fingerprint), and of shapes."""
+
+    def __init__(self) -> None:
+        self._machines: dict[str, _Hold] = {}
+        self._needs: dict[str, dict[str, _Hold]] = {}
+        self._shapes: dict[Shape, _Hold] = {}
+        self._failed_creates: dict[Shape, float] = {}
+
+    def machine_failed(self, machine_id: str, now: float) -> None:
+        """The machine is Failed, or was not Ready in time."""
+        self._machines[machine_id] = _longer(self._machines.get(machine_id), now)
+
+    def machine_succeeded(self, machine_id: str) -> None:
+        """The machine serves a cluster."""
+        self._machines.pop(machine_id, None)
+
+    def need_failed(self, cluster_id: str, fingerprint: str, now: float) -> None:
+        """The cluster's operator could not give user data for a machine of this profile."""
+        holds = self._needs.setdefault(cluster_id, {})
+        holds[fingerprint] = _longer(holds.get(fingerprint), now)
+
+    def need_succeeded(self, cluster_id: str, fingerprint: str) -> None:
+        """It could."""
+        holds = self._needs.get(cluster_id, {})
+        holds.pop(fingerprint, None)
+        if not holds:
+            self._needs.pop(cluster_id, None)
+
+    def create_failed(self, shape: Shape, now: float) -> None:
+        """A Create of this shape failed; the second within the window holds the shape out."""
+        last = self._failed_creates.get(shape)
+        self._failed_creates[shape] = now
+        if last is not None and now - last <= SHAPE_WINDOW_SECONDS:
+            self.out_of_stock(shape, now)
+
+    def out_of_stock(self, shape: Shape, now: float) -> None:
+        """The provider has no more of this shape."""
+        self._shapes[shape] = _Hold(now, SHAPE_SECONDS)
+
+    def create_succeeded(self, shape: Shape) -> None:
+        """A machine of this shape could be had."""
+        self._shapes.pop(shape, None)
+        self._failed_creates.pop(shape, None)
+
+    def not_before(self, machine_id: str) -> int:
+        """For MachineRecord.not_before: 0 where nothing holds the machine."""
+        hold = self._machines.get(machine_id)
+        return 0 if hold is None else math.ceil(hold.until)
+
+    def held_out(self, cluster_id: str, now: float) -> dict[str, int]:
+        """For ClusterRecord.held_out."""
+        return _whole(self._needs.get(cluster_id, {}), now)
+
+    def held_out_shapes(self, now: float) -> dict[Shape, int]:
+        """For Policy.held_out_shapes."""
+        return _whole(self._shapes, now)
+
+    def kept(self, now: float) -> KeptHoldOuts:
+        """What to write down. What was over a day ago is forgotten, here and in the file."""
+        self._forget(now)
+        shapes = sorted(self._shapes.keys() | self._failed_creates.keys())
+        return KeptHoldOuts(
+            {machine_id: hold.kept(now) for machine_id, hold in self._machines.items()},
+            {
+                cluster_id: {fingerprint: hold.kept(now) for fingerprint, hold in holds.items()}
+                for cluster_id, holds in self._needs.items()
+            },
+            tuple(self._kept_shape(shape, now) for shape in shapes),
+        )
+
+    @classmethod
+    def restored(cls, kept: KeptHoldOuts, now: float) -> "HoldOuts":
+        """As it was written down, every time going on where it stood (protocol.md 19)."""
+        holdouts = cls()
+        holdouts._machines = _resumed(kept.machines, now)
+        holdouts._needs = {cluster_id: _resumed(holds, now) for cluster_id, holds in kept.needs.items()}
+        for row in kept.shapes:
+            shape = (row.instance_type, row.zone, row.capacity_type)
+            if row.hold is not None:
+                holdouts._shapes[shape] = _Hold(now - row.hold.elapsed, row.hold.seconds)
+            if row.failed is not None:
+                holdouts._failed_creates[shape] = now - row.failed
+        return holdouts
+
+    def _kept_shape(self, shape: Shape, now: float) -> KeptShape:
+        hold, failed = self._shapes.get(shape), self._failed_creates.get(shape)
+        return KeptShape(
+            *shape,
+            hold=None if hold is None else hold.kept(now),
+            failed=None if failed is None else max(0.0, now - failed),
+        )
+
+    def _forget(self, now: float) -> None:
+        for holds in (self._machines, *self._needs.values()):
+            _drop_old(holds, now - _FORGET_SECONDS)
+        self._needs = {cluster_id: holds for cluster_id, holds in self._needs.items() if holds}
+        self._shapes = {shape: hold for shape, hold in self._shapes.items() if hold.until > now}
+        self._failed_creates = {
+            shape: at for shape, at in self._failed_creates.items() if now - at <= SHAPE_WINDOW_SECONDS
+        }
+
+
+def _longer(hold: _Hold | None, now: float) -> _Hold:
+    if hold is None:
+        return _Hold(now, FIRST_SECONDS)
+    if now < hold.until:
+        # Nothing is begun while it is held out, so this was begun before: the same mishap, seen again.
+        return hold
+    return _Hold(now, min(2 * hold.seconds, LONGEST_SECONDS))
+
+
+def _whole(holds: Mapping[K, _Hold], now: float) -> dict[K, int]:
+    return {key: math.ceil(hold.until) for key, hold in holds.items() if hold.until > now}
+
+
+def _resumed(kept: Mapping[str, KeptHold], now: float) -> dict[str, _Hold]:
+    return {key: _Hold(now - hold.elapsed, hold.seconds) for key, hold in kept.items()}
+
+
+def _drop_old(holds: dict[str, _Hold], before: float) -> None:
+    for key in [key for key, hold in holds.items() if hold.until < before]:
+        del holds[key]
