@@ -1,5 +1,5 @@
 """Tier two: takes the clusters' demand, decides every cycle, drives providers.
 
-Keeps deciding with the coordinator gone, so it never imports `bigfleet.coordinator`. Pure machines so far: supply, demand, sessions,
-execute; the shell that runs them is not built yet.
+Keeps deciding with the coordinator gone, so it never imports `bigfleet.coordinator`. So far there are supply, demand,
+sessions and execute, as machines without I/O; what runs them is not built yet.
 """
