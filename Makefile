@@ -82,6 +82,7 @@ lint: $(STAMP) ## check style, types, layers, protos
 	@$(BIN)/ruff format --check .
 	$(call say,mypy)
 	@$(BIN)/mypy
+	@for each in examples/providers/*/; do (cd $$each && "$(CURDIR)/$(BIN)/mypy"); done
 	$(call say,import-linter)
 	@$(BIN)/lint-imports
 	$(call say,buf lint)
