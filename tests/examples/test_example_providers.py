@@ -1,4 +1,4 @@
-"""The example providers are projects of their own; each one's tests, the conformance suite among them, are run there."""
+"""The example providers are projects of their own: their tests, the conformance suite among them, are run there."""
 
 import subprocess
 import sys
