@@ -38,7 +38,11 @@ from bigfleet.model.crd import (
     load_manifests,
 )
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/*.yaml"))
+EXAMPLES = sorted(
+    file
+    for folder in ("capacity-requests", "status")
+    for file in (Path(__file__).parents[2] / "examples" / folder).glob("*.yaml")
+)
 
 MANIFEST = """
 apiVersion: bigfleet.lucy.sh/v1alpha1

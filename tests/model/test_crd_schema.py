@@ -27,7 +27,8 @@ SCHEMAS: dict[str, Any] = {
 INVALID: list[Any] = list(yaml.safe_load_all((Path(__file__).parent / "invalid_capacity_requests.yaml").read_text()))
 EXAMPLES = [
     pytest.param(document, id=f"{path.name}-{document['metadata']['name']}")
-    for path in sorted((ROOT / "examples").glob("*/*.yaml"))
+    for folder in ("capacity-requests", "status")
+    for path in sorted((ROOT / "examples" / folder).glob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text())
 ]
 
