@@ -310,7 +310,10 @@ class TestDurability:
         async with provider(Toy(), store) as subject:
             assert "restarted" in (await reaches(subject, S.FAILED)).last_error
 
-    async def test_a_configure_goes_on_once_the_host_had_its_blob_and_fails_if_not(self) -> None:
+    async def test_a_configure_goes_on_once_the_host_had_its_blob_and_fails_if_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("bigfleet.providerkit.carrier._HAND_OVER_SECONDS", 0.01)
         store, backend = Remembering(), Toy()
         backend.nodes_ready = False
         async with provider(backend, store) as subject:
