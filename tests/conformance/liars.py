@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -285,6 +286,17 @@ class AnotherClusterIsARepeat(Reference):
         return True
 
 
+@liar("B216", whole=True)
+class RefusedConfigureLeavesItsMetadata(Reference):
+    def begin(self, call: Call, request: Request, record: pb.Machine) -> str:
+        if call is Call.CONFIGURE and record.cluster:
+            new = copied(record)
+            new.shard_metadata.clear()
+            new.shard_metadata.update(request.shard_metadata)
+            self.put(new)
+        return super().begin(call, request, record)
+
+
 # Fencing.
 
 
@@ -305,6 +317,14 @@ class MarksPerShard(Reference):
 class MarksPerMachine(Reference):
     def mark_key(self, request: Request) -> tuple[str, str]:
         return ("", request.machine_id)
+
+
+@liar("B302", whole=True)
+class OnlyTheNewestMarksAreKept(Reference):
+    def fence(self, request: Request) -> None:
+        super().fence(request)
+        while len(self.fleet.marks) > 64:
+            del self.fleet.marks[next(iter(self.fleet.marks))]
 
 
 @liar("B303")
@@ -347,6 +367,41 @@ class ShortcutBeforeFencingInFlight(_ShortcutFirst):
     states = frozenset({pb.MACHINE_STATE_CONFIGURING})
 
 
+class _FencedConfigureLeaves(Reference):
+    states: frozenset[int] = frozenset()
+
+    def leave(self, request: pb.ConfigureRequest, record: pb.Machine) -> None:
+        raise NotImplementedError
+
+    async def transition(self, call: Call, request: Request) -> pb.TransitionAck:
+        try:
+            return await super().transition(call, request)
+        except RefusalError as refusal:
+            record = self.fleet.machines.get(request.machine_id)
+            fenced = refusal.code is grpc.StatusCode.FAILED_PRECONDITION and call is Call.CONFIGURE
+            if fenced and record is not None and record.state in self.states:
+                new = copied(record)
+                self.leave(request, new)
+                self.put(new)
+            raise
+
+
+@liar("B306", whole=True)
+class FencedConfigureLeavesItsMetadata(_FencedConfigureLeaves):
+    states = frozenset({pb.MACHINE_STATE_CONFIGURED})
+
+    def leave(self, request: pb.ConfigureRequest, record: pb.Machine) -> None:
+        record.shard_metadata.update(request.shard_metadata)
+
+
+@liar("B307", latency=TICK)
+class FencedConfigureLeavesItsCluster(_FencedConfigureLeaves):
+    states = frozenset({pb.MACHINE_STATE_CONFIGURING})
+
+    def leave(self, request: pb.ConfigureRequest, record: pb.Machine) -> None:
+        record.cluster = request.cluster_id
+
+
 @liar("B308", whole=True)
 class NoTokenIsFenced(Reference):
     def fence(self, request: Request) -> None:
@@ -359,6 +414,25 @@ class NoTokenIsFenced(Reference):
 class MarksPerCall(Reference):
     def mark_key(self, request: Request) -> tuple[str, str]:
         return (request.shard_id, f"{request.machine_id} {type(request).__name__}")
+
+
+class _MarksEndWith(Reference):
+    last: Call
+
+    def finish(self, machine_id: str, call: Call) -> None:
+        super().finish(machine_id, call)
+        if call is self.last:
+            self.fleet.marks = {key: mark for key, mark in self.fleet.marks.items() if key[1] != machine_id}
+
+
+@liar("B309", whole=True)
+class DeleteForgetsMarks(_MarksEndWith):
+    last = Call.DELETE
+
+
+@liar("B310", whole=True)
+class DrainForgetsMarks(_MarksEndWith):
+    last = Call.DRAIN
 
 
 @liar("B310", whole=True)
@@ -435,6 +509,26 @@ class ConflictingConfiguresAllWin(Reference):
             self.put(new)
             return self.new_operation(record.id)
         return super().begin(call, request, record)
+
+
+@liar("B404", latency=TICK)
+class DrainBreaksIntoConfigure(Reference):
+    def begin(self, call: Call, request: Request, record: pb.Machine) -> str:
+        if call is Call.DRAIN and record.state == pb.MACHINE_STATE_CONFIGURING:
+            record = copied(record)
+            record.state = pb.MACHINE_STATE_CONFIGURED
+        return super().begin(call, request, record)
+
+
+@liar("B404", latency=TICK)
+class DeleteCallsCreateOff(Reference):
+    def begin(self, call: Call, request: Request, record: pb.Machine) -> str:
+        if call is not Call.DELETE or record.state != pb.MACHINE_STATE_CREATING:
+            return super().begin(call, request, record)
+        operation = self.new_operation(record.id)
+        self.fleet.operations[record.id] = Operation(operation, call, "")
+        self.finish(record.id, call)
+        return operation
 
 
 @liar("B405")
@@ -713,6 +807,16 @@ class MaxResultsIsIgnored(Reference):
         return super().listing(request)
 
 
+@liar("B902", spares=("B208", "B215", "B906"), whole=True)
+class FilterComesAfterTheBound(Reference):
+    def listing(self, request: pb.ListFilter) -> pb.MachineList:
+        states = list(request.states)
+        del request.states[:]
+        listing = super().listing(request)
+        kept = [record for record in listing.machines if not states or record.state in states]
+        return pb.MachineList(machines=kept, revision=listing.revision)
+
+
 @liar("B903")
 class CursorNeverAdvances(Reference):
     def cursor(self, position: int) -> bytes:
@@ -736,6 +840,24 @@ class CursorSkipsDrains(Reference):
             self.fleet.machines[record.id] = record
         else:
             super().put(record)
+
+
+@liar("B905", whole=True)
+class DeltaIgnoresTheFilter(Reference):
+    def listing(self, request: pb.ListFilter) -> pb.MachineList:
+        if request.since_revision:
+            del request.states[:]
+        return super().listing(request)
+
+
+@liar("B905")
+class CursorIsReadAfterTheRows(Reference):
+    async def List(self, request: pb.ListFilter, context: Context) -> pb.MachineList:  # noqa: N802 - the contract's name
+        listing = await super().List(request, context)
+        if not request.max_results:
+            await asyncio.sleep(TICK / 2)
+            listing.revision = self.cursor(self.head())
+        return listing
 
 
 @liar("B906")
@@ -795,6 +917,18 @@ class RepeatInFlightIsANewOperation(Reference):
         return self.new_operation(record.id) if found and record.state == pb.MACHINE_STATE_CONFIGURING else found
 
 
+@liar("B1203", latency=TICK)
+class RepeatInFlightOverwritesMetadata(Reference):
+    def repeated(self, call: Call, request: Request, record: pb.Machine) -> str:
+        found = super().repeated(call, request, record)
+        if found and record.state == pb.MACHINE_STATE_CONFIGURING:
+            new = copied(record)
+            new.shard_metadata.clear()
+            new.shard_metadata.update(request.shard_metadata)
+            self.put(new)
+        return found
+
+
 @liar("B1204", whole=True)
 class IllegalIsFailedPrecondition(Reference):
     def refuse_illegal(self, call: Call, record: pb.Machine) -> None:
@@ -813,6 +947,7 @@ class VeryNegativeGraceCrashes(Reference):
 
 DURABLE: dict[str, str] = {
     "MarksAreForgotten": "B1001",
+    "AnswersBeforeItWrites": "B1001",
     "OperationsAreForgotten": "B1002",
     "MetadataIsForgotten": "B1003",
     "InventoryShrinks": "B1004",
@@ -827,6 +962,11 @@ class MarksAreForgotten(Reference):
     def load(self, path: Any) -> None:
         super().load(path)
         self.fleet.marks.clear()
+
+
+class AnswersBeforeItWrites(Reference):
+    def write(self, path: Path, content: str) -> None:
+        asyncio.get_running_loop().call_later(0.05, super().write, path, content)
 
 
 class OperationsAreForgotten(Reference):

@@ -141,9 +141,12 @@ class Reference(CapacityProviderServicer):
             raise RefusalError(grpc.StatusCode.UNIMPLEMENTED, "this is hardware")
         self.validate(call, request)
         self.fence(request)
-        record = self.find(request.machine_id)
-        operation = self.repeated(call, request, record) or self.begin(call, request, record)
-        self.save()
+        try:
+            record = self.find(request.machine_id)
+            operation = self.repeated(call, request, record) or self.begin(call, request, record)
+        finally:
+            # Refused or not, the token has moved the mark.
+            self.save()
         return self.ack(operation, self.fleet.machines[record.id])
 
     def validate(self, call: Call, request: Request) -> None:
@@ -412,9 +415,12 @@ class Reference(CapacityProviderServicer):
             "issued": fleet.issued,
             "hosts": fleet.hosts,
         }
-        fresh = self.options.state.with_suffix(".new")
-        fresh.write_text(json.dumps(content))
-        fresh.replace(self.options.state)
+        self.write(self.options.state, json.dumps(content))
+
+    def write(self, path: Path, content: str) -> None:
+        fresh = path.with_suffix(".new")
+        fresh.write_text(content)
+        fresh.replace(path)
 
     def load(self, path: Path) -> None:
         content = json.loads(path.read_text())

@@ -5,13 +5,14 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from liars import EmptyIdIsNotFound
-from reference import Context, Reference, serving
+from reference import Context, Reference, S, serving
 from reference import Options as ProviderOptions
 from stand import free_port, launch_command
 
@@ -19,17 +20,21 @@ from bigfleet.cli.bigfleet import main
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 
-async def bigfleet(*arguments: str | Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the installed script."""
-    script = Path(sys.executable).parent / "bigfleet"
-    process = await asyncio.create_subprocess_exec(
-        str(script),
+async def started(*arguments: str | Path) -> asyncio.subprocess.Process:
+    """The installed script, running."""
+    return await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "bigfleet"),
         "conformance",
         *map(str, arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "160"},
+        env={**os.environ, "COLUMNS": "160", "PYTHONUNBUFFERED": "1"},
     )
+
+
+async def bigfleet(*arguments: str | Path) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the installed script."""
+    process = await started(*arguments)
     out, err = await process.communicate()
     assert process.returncode is not None
     assert b"Traceback" not in err, err.decode()
@@ -58,6 +63,54 @@ async def test_a_provider_that_the_suite_starts_is_certified_and_reported(tmp_pa
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "junit.xml", "report.json", "report.html", "provider.log",
     }  # fmt: skip
+
+
+async def in_the_middle(port: int, state: Path) -> asyncio.subprocess.Process:
+    """A run that has started its provider and moved machines, and is not done."""
+    process = await started(
+        f"--target=127.0.0.1:{port}",
+        f"--launch={launch_command(port, state, '--latency', '0.05')}",
+        "--only=B1",
+        "--settle-seconds=10",
+    )
+    assert process.stdout is not None
+    while not (line := (await process.stdout.readline()).decode()).startswith("✓ B101"):
+        assert line, "the run ended before it was called off"
+    return process
+
+
+async def test_sigterm_brings_machines_back_and_ends_the_provider(tmp_path: Path) -> None:
+    port = free_port()
+    process = await in_the_middle(port, tmp_path / "state")
+    process.terminate()
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (143, b"")
+    assert b"CONFORM" not in out
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    left = Reference(ProviderOptions(state=tmp_path / "state"))
+    assert {S(record.state) for record in left.fleet.machines.values()} == {S.SPECULATIVE}
+
+
+async def test_a_provider_does_not_outlive_a_suite_that_is_killed(tmp_path: Path) -> None:
+    port = free_port()
+    process = await in_the_middle(port, tmp_path / "state")
+    process.kill()
+    await process.communicate()
+    async with asyncio.timeout(10):
+        await gone(port)
+
+
+async def gone(port: int) -> None:
+    """Wait until nobody listens here: a connection ends when the process at its other side does."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            return
+        with suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
 
 
 async def test_a_liar_ends_with_code_1_and_the_behaviour_it_broke() -> None:

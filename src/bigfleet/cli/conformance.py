@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import shlex
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,7 @@ EPILOG = (
 
 _AUTO = "auto"
 _MAX_BLOB_BYTES = 1 << 20
+_TERMINATED = 128 + signal.SIGTERM
 
 
 def conformance(
@@ -94,12 +96,17 @@ def conformance(
         result = asyncio.run(_watched(options))
     except TargetError as error:
         raise InputError(str(error)) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(_TERMINATED) from None
     if folder is not None:
         write_reports(result, folder)
     raise typer.Exit(0 if result.passed else 1)
 
 
 async def _watched(options: Options) -> Report:
+    """Run under the eyes of a person. SIGTERM, as of a CI job that is called off, ends it as Ctrl-C does: in order."""
+    if (run := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, run.cancel)
     with Terminal(console()) as terminal:
         report = await certify(options, terminal)
     terminal.ended(report)

@@ -7,19 +7,22 @@ import grpc
 
 from bigfleet.conformance.bench import Bench
 from bigfleet.conformance.errors import BrokenError, RefusedError
-from bigfleet.conformance.handle import END, Handle
-from bigfleet.conformance.records import CONFIGURED, IDLE, binding_faults, state_of, told
+from bigfleet.conformance.handle import END, VIA, Handle
+from bigfleet.conformance.records import IDLE, SPECULATIVE, binding_faults, state_of, told
 from bigfleet.conformance.requests import Ask, Token
-from bigfleet.conformance.suite import Area, Profile
+from bigfleet.conformance.suite import Area, Phase, Profile
 from bigfleet.conformance.target import Target
 from bigfleet.conformance.tasks import together
-from bigfleet.model.machine import Call
+from bigfleet.model.machine import HOSTED, Call, can
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 AREA = Area(4, "concurrency")
 
 _FENCED = grpc.StatusCode.FAILED_PRECONDITION
 _PARALLEL = 8
+# So often something is seen before it is no coincidence.
+_PROOF = 5
+_ROUNDS = 3
 
 
 async def _at_once(target: Target, asks: Sequence[Ask]) -> list[pb.TransitionAck | RefusedError]:
@@ -76,13 +79,79 @@ async def _parallel_delete(bench: Bench) -> None:
         await _one_transition(bench, machine, Call.DELETE)
 
 
-@AREA.check("B404", "conflicting calls serialise: one of them wins, the others change nothing")
+@AREA.check(
+    "B404",
+    "conflicting calls serialise: one of them wins, and the others, also those sent while it runs, change nothing",
+    phase=Phase.ALONE,
+)
 async def _conflicts_serialise(bench: Bench) -> None:
     async with bench.idle() as machine:
         await _one_winner(bench, machine, [Call.CONFIGURE] * _PARALLEL)
         if bench.facts.deletable:
             await machine.drive(Call.DRAIN)
             await _one_winner(bench, machine, [Call.CONFIGURE, Call.DELETE] * (_PARALLEL // 2))
+        for running in bench.facts.round_trip:
+            await _not_interrupted(bench, machine, running)
+
+
+async def _not_interrupted(bench: Bench, machine: Handle, running: Call) -> None:
+    """While one call runs, the others are refused and change nothing.
+
+    A transition may be over when the next call comes in, which is legal then. So one that is taken right after the ack
+    speaks against a provider only if it is taken every time, though the transition, left alone, always takes longer.
+    """
+    calls = [call for call in Call if call is not Call.DELETE or bench.facts.deletable]
+    taken = dict.fromkeys((call for call in calls if call is not running), 0)
+    while taken:
+        await _ready_for(bench, machine, running)
+        ask = machine.asking(running, cluster=bench.cluster(), metadata={"stamp": "first"})
+        if state_of((await bench.target.ask(ask)).machine) is not VIA[running]:
+            return
+        for place, call in enumerate(list(taken)):
+            intruder = machine.asking(call, cluster=bench.cluster(), metadata={"stamp": "intruder"})
+            try:
+                ack = await bench.target.ask(intruder)
+            except RefusedError as refused:
+                if refused.code is _FENCED:
+                    expected = "any code but FAILED_PRECONDITION"
+                    raise RefusedError(refused.done, refused.code, refused.details, expected) from None
+                del taken[call]
+                continue
+            # Those after the first come later, perhaps too late; what is left of them is first the next time.
+            taken[call] += place == 0
+            sure = place == 0 and taken[call] % _PROOF == 0
+            if not _legal_after(call, running) or (sure and await _outlasts_a_call(bench, machine, running)):
+                done = f"{intruder} right after {running.value}"
+                raise BrokenError(done, f"a refusal, while {VIA[running].label}", f"an ack with {told(ack.machine)}")
+            if taken[call] == _ROUNDS * _PROOF:
+                del taken[call]
+            break
+        else:
+            await _as_asked(machine, ask, f"{ask}, and calls that were refused while it ran")
+
+
+async def _outlasts_a_call(bench: Bench, machine: Handle, running: Call) -> bool:
+    """Whether the transition, left alone, is seen to run a whole call longer than an intruder needs, every time."""
+    for _ in range(_PROOF):
+        await _ready_for(bench, machine, running)
+        await machine.ask(running, cluster=bench.cluster())
+        await machine.get()
+        if state_of(await machine.get()) is not VIA[running]:
+            return False
+    return True
+
+
+def _legal_after(call: Call, running: Call) -> bool:
+    """Whether the call may be taken at the end of the other: legal there, or done by what brought the machine there."""
+    end = END[running]
+    return can(call, end, end in HOSTED) or (end is END[call] and call is not Call.CONFIGURE)
+
+
+async def _ready_for(bench: Bench, machine: Handle, call: Call) -> None:
+    """Bring the machine to where the call is legal."""
+    await machine.reach(SPECULATIVE if call is Call.CREATE else IDLE, await machine.rest())
+    if call is Call.DRAIN:
+        await machine.drive(Call.CONFIGURE, cluster=bench.cluster())
 
 
 async def _one_winner(bench: Bench, machine: Handle, calls: Sequence[Call]) -> None:
@@ -97,11 +166,15 @@ async def _one_winner(bench: Bench, machine: Handle, calls: Sequence[Call]) -> N
     aims = {(ask.call, ask.cluster if ask.call is Call.CONFIGURE else "") for ask in won}
     if len(aims) != 1:
         raise BrokenError(done, "exactly one to win", f"{len(aims)} acks: {'; '.join(map(str, won)) or 'none'}")
+    await _as_asked(machine, won[0], done)
+
+
+async def _as_asked(machine: Handle, ask: Ask, done: str) -> None:
+    """The machine comes to rest where this one call leads, bound by nothing else."""
     end = await machine.settled()
-    aim = won[0]
-    wanted = (aim.cluster, dict(aim.metadata)) if aim.call is Call.CONFIGURE else ("", {})
-    if state_of(end) is not END[aim.call] or (end.cluster, dict(end.shard_metadata)) != wanted:
-        raise BrokenError(done, f"the machine as {aim} left it", told(end))
+    wanted = (ask.cluster, dict(ask.metadata)) if ask.call is Call.CONFIGURE else ("", {})
+    if state_of(end) is not END[ask.call] or (end.cluster, dict(end.shard_metadata)) != wanted:
+        raise BrokenError(done, f"the machine as {ask} left it", told(end))
 
 
 @AREA.check("B405", "the newer epoch always wins", own_shards=True)
@@ -150,16 +223,10 @@ async def _no_bleed(bench: Bench) -> None:
             done = f"Configures of {len(asks)} machines"
             raise BrokenError(done, "an operation_id of its own for each", ", ".join(operations))
         for machine, ask in zip(machines, asks, strict=True):
-            await _stays_as_asked(machine, ask)
+            await _as_asked(machine, ask, f"{ask} beside others")
         await machines[0].drive(Call.DRAIN)
         for machine, ask in zip(machines[1:], asks[1:], strict=True):
-            await _stays_as_asked(machine, ask)
-
-
-async def _stays_as_asked(machine: Handle, ask: Ask) -> None:
-    end = await machine.settled()
-    if (state_of(end), end.cluster, dict(end.shard_metadata)) != (CONFIGURED, ask.cluster, dict(ask.metadata)):
-        raise BrokenError(f"{ask} beside others", "Configured with its own cluster and metadata", told(end))
+            await _as_asked(machine, ask, f"{ask} beside others")
 
 
 @AREA.check("B408", "no torn snapshot: every record seen while machines move is whole")

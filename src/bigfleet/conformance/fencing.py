@@ -7,10 +7,12 @@ import grpc
 
 from bigfleet.conformance.bench import Bench
 from bigfleet.conformance.errors import BrokenError, RefusedError
+from bigfleet.conformance.metadata import judge
 from bigfleet.conformance.records import CONFIGURED, state_of, told
 from bigfleet.conformance.requests import INT64_MAX, NO_TOKEN, Ask, Token
 from bigfleet.conformance.suite import Area
 from bigfleet.conformance.target import Target
+from bigfleet.conformance.tasks import together
 from bigfleet.model.machine import Call
 
 AREA = Area(3, "fencing")
@@ -19,6 +21,8 @@ _FENCED = grpc.StatusCode.FAILED_PRECONDITION
 _NOT_FOUND = grpc.StatusCode.NOT_FOUND
 
 _CASES = 40
+# As many shards on one machine, and as many ids that do not exist: more marks than any cache made for a few holds.
+_MANY = 150
 
 
 class Oracle:
@@ -84,6 +88,25 @@ async def _marks_are_isolated(bench: Bench) -> None:
                 if refused.code is _FENCED:
                     expected = f"no fencing: {high} was for {whose}"
                     raise RefusedError(refused.done, refused.code, refused.details, expected) from None
+        await _many_marks(bench, here)
+
+
+async def _many_marks(bench: Bench, bound: str) -> None:
+    """Marks of many shards on a bound machine and of many unknown ids are all there when the last has been set."""
+    shard = bench.shard().id
+    asks = [Ask(Call.CREATE, bound, Token(bench.shard().id, 1, 1)) for _ in range(_MANY)]
+    asks += [Ask(Call.CREATE, bench.stranger(), Token(shard, 1, 1)) for _ in range(_MANY)]
+
+    async def first(ask: Ask) -> None:
+        refusal = await bench.target.refused(ask, "its machine is bound or does not exist")
+        if refusal.code is _FENCED:
+            raise RefusedError(refusal.done, refusal.code, refusal.details, "no fencing: the pair has no mark yet")
+
+    async def again(ask: Ask) -> None:
+        await bench.target.refused(ask, f"it passed before, and {len(asks) - 1} marks of other pairs with it", _FENCED)
+
+    await together(map(first, asks))
+    await together(map(again, asks))
 
 
 # Equal, older and newer in each part; at last numbers whose order as text is another.
@@ -120,17 +143,18 @@ async def _reads_never_fence(bench: Bench) -> None:
 
 async def _stale_repeat(bench: Bench, *, at_rest: bool) -> None:
     async with bench.idle() as machine:
-        cluster = bench.cluster()
+        cluster, metadata = bench.cluster(), {"stamp": "first"}
         stale, token = machine.shard.next(), machine.shard.next()
-        ack = await machine.ask(Call.CONFIGURE, token, cluster=cluster)
-        if at_rest:
-            await machine.watched(ack)
-        for repeated in (token, stale):
-            ask = machine.asking(Call.CONFIGURE, repeated, cluster=cluster)
-            await bench.target.refused(ask, f"{token} came before, though the call is a repeat", _FENCED)
+        ack = await machine.ask(Call.CONFIGURE, token, cluster=cluster, metadata=metadata)
+        before = (await machine.watched(ack)).end if at_rest else None
+        # With another stamp, as of a shard that came back from the dead: none of it may be taken over.
+        for repeated, wanted in ((token, cluster), (stale, cluster), (stale, bench.cluster())):
+            ask = machine.asking(Call.CONFIGURE, repeated, cluster=wanted, metadata={"stamp": "stale", "more": "1"})
+            await bench.target.refused(ask, f"{token} came before, though the machine is bound or on the way", _FENCED)
         end = (await machine.watched(ack)).end
-        if state_of(end) is not CONFIGURED or end.cluster != cluster:
+        if state_of(end) is not CONFIGURED or end.cluster != cluster or (before is not None and end != before):
             raise BrokenError("a fenced repeat of Configure", "no effect on the first one", told(end))
+        judge("a fenced repeat of Configure", end, metadata, "Get, as of the first one")
 
 
 @AREA.check("B306", "fencing comes before the idempotency short-cut at the target state")
@@ -151,18 +175,19 @@ async def _no_token(bench: Bench) -> None:
         await machine.drive(Call.CONFIGURE, NO_TOKEN, cluster=bench.cluster())
 
 
-@AREA.check("B309", "one mark for all RPCs: a token used on one is stale on every other")
+@AREA.check("B309", "one mark for all RPCs, for good: a token used on one is stale on every other, after Delete too")
 async def _in_order_across_calls(bench: Bench) -> None:
     async with bench.idle() as machine:
-        token = machine.shard.next()
-        await machine.drive(Call.CONFIGURE, token, cluster=bench.cluster())
-        for call in (Call.DRAIN, Call.CREATE, Call.CONFIGURE):
-            ask = machine.asking(call, token, cluster=bench.cluster())
-            await bench.target.refused(ask, f"{token} was used on Configure", _FENCED)
-        token = machine.shard.next()
-        await machine.drive(Call.DRAIN, token)
-        ask = machine.asking(Call.CONFIGURE, token, cluster=bench.cluster())
-        await bench.target.refused(ask, f"{token} was used on Drain", _FENCED)
+        calls = [call for call in Call if call is not Call.DELETE or bench.facts.deletable]
+        first: Token | None = None
+        for used in bench.facts.round_trip:
+            token = machine.shard.next()
+            await machine.drive(used, token, cluster=bench.cluster())
+            first = first or token
+            for call in calls:
+                for stale in dict.fromkeys((token, first)):
+                    ask = machine.asking(call, stale, cluster=bench.cluster())
+                    await bench.target.refused(ask, f"{token} was used on {used.value}", _FENCED)
 
 
 @AREA.check("B310", "an old epoch is refused after a new one, and a new epoch resets the sequence", own_shards=True)
@@ -170,11 +195,15 @@ async def _old_epoch(bench: Bench) -> None:
     async with bench.idle() as machine:
         shard = bench.shard().id
         await machine.drive(Call.CONFIGURE, Token(shard, 10, 1000), cluster=bench.cluster())
-        await machine.drive(Call.DRAIN, Token(shard, 11, 1))
-        for sequence in (1, 1001, INT64_MAX):
-            ask = machine.asking(Call.CONFIGURE, Token(shard, 10, sequence), cluster=bench.cluster())
-            await bench.target.refused(ask, "epoch 11 came before", _FENCED)
-        await machine.drive(Call.CONFIGURE, Token(shard, 11, 2), cluster=bench.cluster())
+        newest = 10
+        # An epoch for each step: none of them, Delete least of all, may bring an old one back.
+        for call in bench.facts.round_trip[1:]:
+            newest += 1
+            await machine.drive(call, Token(shard, newest, 1))
+            for sequence in (1, 1001, INT64_MAX):
+                ask = machine.asking(Call.CONFIGURE, Token(shard, newest - 1, sequence), cluster=bench.cluster())
+                await bench.target.refused(ask, f"epoch {newest} came before", _FENCED)
+        await machine.drive(Call.CONFIGURE, Token(shard, newest, 2), cluster=bench.cluster())
 
 
 @AREA.check("B311", "a passing token whose operation fails still moves the mark")

@@ -9,7 +9,7 @@ from bigfleet.conformance.bench import Bench
 from bigfleet.conformance.errors import BrokenError, RefusedError
 from bigfleet.conformance.fencing import Oracle, agrees, random_tokens
 from bigfleet.conformance.handle import END, Handle
-from bigfleet.conformance.metadata import echoed
+from bigfleet.conformance.metadata import echoed, judge
 from bigfleet.conformance.records import CONFIGURED, FAILED, has_host, state_of, told
 from bigfleet.conformance.requests import NO_TOKEN, Ask, Token
 from bigfleet.conformance.suite import Area, Phase
@@ -80,9 +80,10 @@ async def _random_walks(bench: Bench) -> None:
                 if bench.rng.random() < 0.5:
                     await _same_operation(machine, ask, ack.operation_id, done)
                 record = (await machine.watched(ack)).end
-                bound_to = cluster if call is Call.CONFIGURE else ""
+                bound_to, stamp = (cluster, ask.metadata) if call is Call.CONFIGURE else ("", {})
                 if state_of(record) is not END[call] or record.cluster != bound_to:
                     raise BrokenError(done, f"{END[call].label} with cluster {bound_to!r}", told(record))
+                judge(done, record, stamp, "Get, as of the first call")
                 last = (call, cluster, ack.operation_id)
                 continue
             if repeats and last is not None and state is END[call]:
@@ -94,7 +95,8 @@ async def _random_walks(bench: Bench) -> None:
 
 
 async def _same_operation(machine: Handle, ask: Ask, operation: str, done: str) -> None:
-    ack = await machine.target.ask(replace(ask, token=machine.shard.next()))
+    # With another stamp, which a repeat must not take over.
+    ack = await machine.target.ask(replace(ask, token=machine.shard.next(), metadata={"step": "repeated"}))
     if ack.operation_id != operation:
         raise BrokenError(f"{done}, repeated", f"operation {operation!r} again", f"operation {ack.operation_id!r}")
 

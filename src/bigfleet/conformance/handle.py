@@ -38,12 +38,12 @@ class Handle:
         self.target = target
         self.shard = shard
         self.stuck = False
-        self._blob = blob
+        self.blob = blob
 
     def asking(self, call: Call, token: Token | None = None, **fields: Any) -> Ask:
         """The request for this machine, with a fresh token unless another is given."""
         token = self.shard.next() if token is None else token
-        return Ask(call, self.id, token, **{"blob": self._blob, **fields})
+        return Ask(call, self.id, token, **{"blob": self.blob, **fields})
 
     async def get(self) -> pb.Machine:
         """The machine as it is now."""

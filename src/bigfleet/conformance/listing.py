@@ -3,14 +3,15 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bigfleet.conformance.bench import CURSOR_BOUND, Bench
 from bigfleet.conformance.errors import BrokenError, NotApplicableError
 from bigfleet.conformance.handle import Handle
-from bigfleet.conformance.records import state_of, told
+from bigfleet.conformance.records import CONFIGURED, IDLE, state_of, told
 from bigfleet.conformance.suite import Area, Phase
 from bigfleet.conformance.target import Target
+from bigfleet.conformance.tasks import together
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
@@ -18,6 +19,9 @@ AREA = Area(9, "list")
 
 _ATTEMPTS = 3
 _GARBAGE_CASES = 12
+_FOLLOWERS = 4
+_TURNS = 2
+_LONGEST_PAUSE_SECONDS = 0.25
 
 
 def _needs_cursors(bench: Bench) -> None:
@@ -69,9 +73,7 @@ async def _filters(bench: Bench) -> None:
             done = f"List of states {', '.join(state.label for state in states)}"
             expected = [record.id for record in before.machines if state_of(record) in states]
             same_ids(done, expected, by_id(done, answer.machines))
-            for record in answer.machines:
-                if state_of(record) not in states:
-                    raise BrokenError(done, "only these states", told(record))
+            _only(done, states, answer.machines)
 
 
 def _states(listing: pb.MachineList) -> dict[str, int]:
@@ -82,12 +84,30 @@ def _states(listing: pb.MachineList) -> dict[str, int]:
 async def _max_results(bench: Bench) -> None:
     everything = by_id("List", (await bench.target.list()).machines)
     for bound in sorted({1, 2, max(1, len(everything) - 1), len(everything) + 5}):
-        done = f"List with max_results {bound}"
-        found = by_id(done, (await bench.target.list(max_results=bound)).machines)
-        if len(found) > bound or (everything and not found):
-            raise BrokenError(done, f"1 to {bound} of {len(everything)} machines", f"{len(found)}")
-        if unknown := set(found) - set(everything):
-            raise BrokenError(done, "machines of the full list", f"machine {min(unknown)!r}")
+        await _bounded(bench, everything, (), bound)
+    async with bench.several(1, 2) as machines:
+        await _bind(bench, machines[0])
+        # A bound counts what the filter lets through; of two states one is not the first machine's.
+        for state in (CONFIGURED, IDLE)[: len(machines)]:
+            await _bounded(bench, everything, (state,), 1)
+
+
+async def _bounded(
+    bench: Bench, everything: Mapping[str, pb.Machine], states: tuple[MachineState, ...], bound: int
+) -> None:
+    done = f"List of states {', '.join(state.label for state in states) or 'all'} with max_results {bound}"
+    found = by_id(done, (await bench.target.list(states, max_results=bound)).machines)
+    if len(found) > bound or (everything and not found):
+        raise BrokenError(done, f"1 to {bound} machines, as there are some", f"{len(found)}")
+    if unknown := set(found) - set(everything):
+        raise BrokenError(done, "machines of the full list", f"machine {min(unknown)!r}")
+    _only(done, states, found.values())
+
+
+def _only(done: str, states: Collection[MachineState], records: Iterable[pb.Machine]) -> None:
+    for record in records:
+        if states and state_of(record) not in states:
+            raise BrokenError(done, "only these states", told(record))
 
 
 async def _bind(bench: Bench, machine: Handle) -> pb.Machine:
@@ -128,7 +148,9 @@ def unmoved(done: str, base: dict[str, pb.Machine], records: Iterable[pb.Machine
             raise BrokenError(done, "only what changed after the cursor", f"unchanged {told(record)}")
 
 
-@AREA.check("B905", "a delta is complete and monotonic", phase=Phase.ALONE)
+@AREA.check(
+    "B905", "a delta is complete and monotonic, under a state filter and while machines move", phase=Phase.ALONE
+)
 async def _complete_delta(bench: Bench) -> None:
     _needs_cursors(bench)
     async with bench.several(2, 3) as machines:
@@ -143,6 +165,11 @@ async def _complete_delta(bench: Bench) -> None:
         _holds("the delta over one Drain, from the delta before", known, second.machines, [drained])
         whole = await bench.target.list(since=start.revision)
         _holds("the delta from the first cursor again", base, whole.machines, [drained, *bound[1:]])
+        for state, changed in ((CONFIGURED, bound[1:]), (IDLE, [drained])):
+            done = f"the delta from the first cursor, of state {state.label} only"
+            filtered = await bench.target.list([state], since=start.revision)
+            _only(done, [state], filtered.machines)
+            _holds(done, base, filtered.machines, changed)
         merged = known | by_id("the delta", second.machines)
         fresh = by_id("List", (await bench.target.list()).machines)
         for machine in machines:
@@ -150,6 +177,57 @@ async def _complete_delta(bench: Bench) -> None:
             if kept != record:
                 done = "a full List beside the base with its deltas applied"
                 raise BrokenError(done, f"both to show {told(kept)}", told(record))
+        await machines[0].drive(Call.CONFIGURE, cluster=bench.cluster())
+        await _followed(bench, machines)
+
+
+class _Follower:
+    """Keeps a copy of the fleet up to date by deltas alone, as a shard does."""
+
+    def __init__(self, target: Target) -> None:
+        self.kept: dict[str, pb.Machine] = {}
+        self._target = target
+        self._since = b""
+
+    async def look(self) -> bool:
+        """Take one delta; true if there was something in it."""
+        delta = await self._target.list(since=self._since)
+        self.kept.update((record.id, record) for record in delta.machines)
+        self._since = delta.revision
+        return bool(delta.machines)
+
+    async def follow(self, resting: asyncio.Event) -> None:
+        """Take deltas until the machines rest, more slowly while nothing happens, and one at the end."""
+        pause = 0.0
+        while not resting.is_set():
+            pause = 0.0 if await self.look() else min(_LONGEST_PAUSE_SECONDS, pause * 1.5 + 0.001)
+            await asyncio.sleep(pause)
+        await self.look()
+
+
+async def _followed(bench: Bench, machines: Sequence[Handle]) -> None:
+    """Move machines while others follow: a change that falls between a delta's rows and its cursor is never seen."""
+    followers = [_Follower(bench.target) for _ in range(_FOLLOWERS)]
+    for call in (Call.DRAIN, Call.CONFIGURE) * _TURNS:
+        resting = asyncio.Event()
+
+        async def move(call: Call = call, resting: asyncio.Event = resting) -> None:
+            try:
+                await together(_driven(bench, machine, call) for machine in machines)
+            finally:
+                resting.set()
+
+        await together([move(), *(follower.follow(resting) for follower in followers)])
+        for machine in machines:
+            record = await machine.get()
+            for follower in followers:
+                done = f"deltas taken one after the other during {call.value}s"
+                if (kept := there(done, follower.kept, machine.id)) != record:
+                    raise BrokenError(done, f"to end with {told(record)}", told(kept))
+
+
+async def _driven(bench: Bench, machine: Handle, call: Call) -> None:
+    await machine.drive(call, cluster=bench.cluster(), metadata={"stamp": "2"})
 
 
 def _holds(done: str, base: dict[str, pb.Machine], records: Iterable[pb.Machine], changed: list[pb.Machine]) -> None:
@@ -193,12 +271,12 @@ async def _unknown_cursor(bench: Bench) -> None:
         await _full_for(bench, full, cursor, case)
 
 
-async def walk(target: Target, page: int, limit: int) -> list[pb.Machine]:
+async def walk(target: Target, page: int, limit: int, states: Collection[MachineState] = ()) -> list[pb.Machine]:
     """Page through everything; the walk ends at the first empty page and never runs longer than `limit` pages."""
     records: list[pb.Machine] = []
     since = b""
     for _ in range(limit):
-        listing = await target.list(max_results=page, since=since)
+        listing = await target.list(states, max_results=page, since=since)
         done = f"paging by {page}"
         if len(listing.machines) > page:
             raise BrokenError(done, f"at most {page} machines a page", f"{len(listing.machines)}")
@@ -228,8 +306,32 @@ async def _paging(bench: Bench) -> None:
         if unexplained := set(twice) - moved:
             raise BrokenError(f"paging by {page}", "no machine twice", f"machine {min(unexplained)!r} twice")
         same_ids(f"paging by {page}", everything, {record.id for record in records})
-    async with bench.idle() as machine:
-        await _page_over_a_change(bench, machine, max(1, total // 3))
+    async with bench.several(1, 3) as machines:
+        await _page_over_a_change(bench, machines[0], max(1, total // 3))
+        # Some that are Configured and, as long as there are two, one that stays Idle.
+        for machine in machines[1:-1]:
+            await _bind(bench, machine)
+        for state in (CONFIGURED, IDLE):
+            await _page_of_one_state(bench, state)
+
+
+async def _page_of_one_state(bench: Bench, state: MachineState) -> None:
+    """Pages under a filter hold all that is in that state, each once, and nothing else."""
+    before = await _in_state(bench, state)
+    page = max(1, len(before) // 4)
+    done = f"paging by {page} through the machines that are {state.label}"
+    records = await walk(bench.target, page, pages(len(before), page), [state])
+    _only(done, [state], records)
+    # One that changed its state meanwhile may be there or not.
+    lasting = before & await _in_state(bench, state)
+    counted = Counter(record.id for record in records)
+    same_ids(done, lasting, lasting & set(counted))
+    if twice := [machine for machine in lasting if counted[machine] > 1]:
+        raise BrokenError(done, "no machine twice", f"machine {min(twice)!r} twice")
+
+
+async def _in_state(bench: Bench, state: MachineState) -> set[str]:
+    return {record.id for record in (await bench.target.list([state])).machines}
 
 
 async def _page_over_a_change(bench: Bench, machine: Handle, page: int) -> None:

@@ -5,6 +5,7 @@ import grpc
 from bigfleet.conformance.bench import Bench
 from bigfleet.conformance.errors import BrokenError, RefusedError
 from bigfleet.conformance.handle import Handle
+from bigfleet.conformance.metadata import judge
 from bigfleet.conformance.records import CONFIGURED, state_of, told
 from bigfleet.conformance.requests import INT64_MAX, Token
 from bigfleet.conformance.suite import Area
@@ -23,7 +24,7 @@ _OVERSIZED_BYTES = 1 << 20
 
 async def _refused_without_effect(machine: Handle, call: Call, bench: Bench, *codes: grpc.StatusCode) -> None:
     before = await machine.get()
-    ask = machine.asking(call, cluster=bench.cluster())
+    ask = machine.asking(call, cluster=bench.cluster(), metadata={"stamp": "refused"})
     refusal = await machine.target.refused(ask, f"{call.value} is not legal from {told(before)}", *codes)
     if refusal.code is _FENCED:
         expected = "any code but FAILED_PRECONDITION, which means fencing"
@@ -148,11 +149,11 @@ async def _get_refused(bench: Bench, machine_id: str, code: grpc.StatusCode) -> 
     raise BrokenError(f"Get of machine {machine_id!r}", code.name, told(record))
 
 
-async def _whole_or_refused(bench: Bench, metadata: dict[str, str], blob: bytes, what: str) -> None:
+async def _whole_or_refused(bench: Bench, metadata: dict[str, str], what: str, padding: bytes = b"") -> None:
     async with bench.idle() as machine:
         before = await machine.get()
         cluster = bench.cluster()
-        ask = machine.asking(Call.CONFIGURE, cluster=cluster, metadata=metadata, blob=blob)
+        ask = machine.asking(Call.CONFIGURE, cluster=cluster, metadata=metadata, blob=machine.blob + padding)
         done = f"Configure of machine {machine.id!r} with {what}"
         try:
             journey = await machine.watched(await machine.target.ask(ask))
@@ -172,12 +173,14 @@ async def _whole_or_refused(bench: Bench, metadata: dict[str, str], blob: bytes,
 @AREA.check("B209", "oversized metadata is stored whole or INVALID_ARGUMENT")
 async def _oversized_metadata(bench: Bench) -> None:
     what = f"{_OVERSIZED_BYTES} bytes of metadata"
-    await _whole_or_refused(bench, {"large": "m" * _OVERSIZED_BYTES}, b"", what)
+    await _whole_or_refused(bench, {"large": "m" * _OVERSIZED_BYTES}, what)
 
 
 @AREA.check("B213", "an oversized bootstrap blob is taken whole or INVALID_ARGUMENT")
 async def _oversized_blob(bench: Bench) -> None:
-    await _whole_or_refused(bench, {"stamp": "1"}, b"b" * _OVERSIZED_BYTES, f"a blob of {_OVERSIZED_BYTES} bytes")
+    # The blob that makes nodes join, and then a comment: one that is taken must still work.
+    padding = b"\n# " + b"b" * _OVERSIZED_BYTES
+    await _whole_or_refused(bench, {"stamp": "1"}, f"a blob of over {_OVERSIZED_BYTES} bytes", padding)
 
 
 @AREA.check("B210", "a negative grace is INVALID_ARGUMENT")
@@ -231,13 +234,14 @@ async def _get_unknown(bench: Bench) -> None:
 @AREA.check("B216", "Configure for another cluster is no repeat: it is refused and changes nothing")
 async def _configure_for_another(bench: Bench) -> None:
     async with bench.idle() as machine:
-        first = bench.cluster()
-        await machine.ask(Call.CONFIGURE, cluster=first)
-        other = machine.asking(Call.CONFIGURE, cluster=bench.cluster())
+        first, metadata = bench.cluster(), {"stamp": "first"}
+        await machine.ask(Call.CONFIGURE, cluster=first, metadata=metadata)
+        other = machine.asking(Call.CONFIGURE, cluster=bench.cluster(), metadata={"stamp": "second", "more": "1"})
         refusal = await bench.target.refused(other, f"the machine is being configured for {first!r}")
         if refusal.code is _FENCED:
             raise RefusedError(refusal.done, refusal.code, refusal.details, "any code but FAILED_PRECONDITION")
         end = await machine.settled()
         if end.cluster != first or state_of(end) is not CONFIGURED:
             raise BrokenError(str(other), f"the machine to end Configured for {first!r}", told(end))
+        judge(str(other), end, metadata, f"Get, as of the Configure for {first!r}")
         await _refused_without_effect(machine, Call.CONFIGURE, bench)

@@ -4,10 +4,11 @@ import asyncio
 import os
 import shlex
 import signal
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from subprocess import DEVNULL
+from subprocess import DEVNULL, PIPE
 
 from bigfleet.conformance.errors import TargetError
 from bigfleet.conformance.target import Target
@@ -15,16 +16,22 @@ from bigfleet.transport.server_check import DialError
 
 _POLL_SECONDS = 0.05
 _GOODBYE_SECONDS = 5.0
+# Reads until the suite is gone, however it went, and then takes the provider along.
+_GUARD = "import os, signal, sys; sys.stdin.buffer.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
 class Launched:
-    """What `--launch` names. It and whatever it starts form one process group, which lives and dies together."""
+    """What `--launch` names. It and whatever it starts form one process group, which lives and dies together.
+
+    A second small process guards it: a suite that is killed leaves no provider behind to block the next run.
+    """
 
     def __init__(self, command: str, target: Target, log: Path | None) -> None:
         self._words = shlex.split(command)
         self._target = target
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
+        self._guard: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start the provider and wait until it accepts connections."""
@@ -38,6 +45,13 @@ class Launched:
         finally:
             if output != DEVNULL:
                 os.close(output)
+        self._guard = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", _GUARD, str(self._process.pid)),
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            start_new_session=True,
+        )
         end = time.monotonic() + self._target.settle_seconds
         while True:
             try:
@@ -72,3 +86,7 @@ class Launched:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
         await self._process.wait()
+        if self._guard is not None:
+            with suppress(ProcessLookupError):
+                self._guard.kill()
+            await self._guard.wait()
