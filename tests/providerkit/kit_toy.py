@@ -42,7 +42,7 @@ class Toy(Backend):
 
     async def create(self, job: Job) -> str:
         await self._at("create")
-        return self.hosts.setdefault(job.token, f"h-{len(self.hosts)}-{job.machine}")
+        return job.host or self.hosts.setdefault(job.token, f"h-{len(self.hosts)}-{job.machine}")
 
     async def configure(self, job: Job, blob: bytes) -> None:
         await self._at("configure")

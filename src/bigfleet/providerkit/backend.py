@@ -102,7 +102,10 @@ class Backend(ABC):
         """Every machine there is to be had, the same ids each time."""
 
     async def create(self, job: Job) -> str:
-        """Make a host under the job's token and return it once it is up, joined to no cluster."""
+        """Make a host under the job's token and return it once it is up, joined to no cluster.
+
+        After a restart in the middle, `job.host` is what `describe` found under the token: wait for that one.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -166,9 +166,11 @@ class Carrier:
 
     async def _adopt(self, entry: Entry) -> str:
         """The host that an earlier life began to make, once it is up; none is made anew."""
-        if not await self._backend.describe(entry.job()):
+        job = entry.job()
+        host = await self._backend.describe(job)
+        if not host:
             raise BackendError("the provider was restarted, and no host is known for it")
-        return _checked(await self._backend.create(entry.job()))
+        return _checked(await self._backend.create(msgspec.structs.replace(job, host=_checked(host))))
 
     async def _end_late(self, entry: Entry) -> None:
         for late in await self.look(entry):

@@ -40,16 +40,18 @@ class EC2(Backend):
         return [offer for pool in self._config.pools for offer in pool.offers()]
 
     async def create(self, job: Job) -> str:
-        """Run an instance and wait until it runs."""
-        answer = await self._cloud.ec2("run_instances", **self._launch(job))
-        (made,) = instances(answer)
+        """Run an instance, unless an earlier life of the provider has, and wait until it runs."""
+        made = _instance(job.host)
+        if not made:
+            (instance,) = instances(await self._cloud.ec2("run_instances", **self._launch(job)))
+            made = instance.id
         while True:
-            found = (await self._census.look()).get(made.id)
+            found = (await self._census.look()).get(made)
             if found is None or found.state == "pending":
                 continue
             if found.state == "running":
                 return found.host
-            raise BackendError(f"{made.id} is {found.state} and never ran: {found.reason}")
+            raise BackendError(f"{made} is {found.state} and never ran: {found.reason}")
 
     async def configure(self, job: Job, blob: bytes) -> None:
         """Leave the blob for the agent and tell it to join."""

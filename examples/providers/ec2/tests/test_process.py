@@ -80,22 +80,24 @@ async def test_a_machine_goes_through_its_whole_life(
         assert world.instances("pending", "running") == []
 
 
-def _stay_pending(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let instances be made that do not run yet, as on AWS; moto's run at once."""
-    run = world.moto.run_instances
+def _stay_pending(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let instances be made that do not run yet, as on AWS; moto's run at once. Returns those that were made."""
+    run, made = world.moto.run_instances, list[Any]()
 
     def pending(*arguments: Any, **options: Any) -> Any:
         reservation = run(*arguments, **options)
         reservation.instances[0]._state.name = "pending"
+        made.append(reservation.instances[0])
         return reservation
 
     monkeypatch.setattr(world.moto, "run_instances", pending)
+    return made
 
 
 async def test_an_instance_that_was_being_made_when_the_provider_died_is_adopted(
     world: World, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _stay_pending(world, monkeypatch)
+    pending = _stay_pending(world, monkeypatch)
     port = free_port()
     async with serving(world, port) as (process, stub):
         await stub.Create(pb.CreateRequest(machine_id=PLAIN))
@@ -103,6 +105,8 @@ async def test_an_instance_that_was_being_made_when_the_provider_died_is_adopted
         process.send_signal(signal.SIGKILL)
         await process.wait()
     async with serving(world, port) as (_, stub):
+        assert (await stub.Get(pb.MachineRef(id=PLAIN))).state == pb.MACHINE_STATE_CREATING
+        pending[0]._state.name = "running"
         record = await until(stub, PLAIN, pb.MACHINE_STATE_IDLE, FAILED)
         (made,) = world.instances()
         assert (record.state, record.host.ref) == (pb.MACHINE_STATE_IDLE, f"/us-east-1a/{made['InstanceId']}")
