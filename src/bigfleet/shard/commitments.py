@@ -19,8 +19,10 @@ class Step(enum.Enum):
     the provider not know of it.
     """
 
+    DECIDED = "decided"
+    """Not known to be durable: nothing may be sent."""
     WAITING = "waiting"
-    """Decided; nothing has been sent."""
+    """For an operator to connect; nothing is on its way."""
     CREATE = "create"
     CREATING = "creating"
     BLOB = "blob"
@@ -53,7 +55,7 @@ AWAITING: dict[Call, Step] = {
 }
 """The step after a call was acknowledged."""
 
-REVOCABLE = frozenset({Step.WAITING, Step.BLOB, Step.INSTRUCTED})
+REVOCABLE = frozenset({Step.DECIDED, Step.WAITING, Step.BLOB, Step.INSTRUCTED})
 """Steps in which no call is on its way or awaited, so that the commitment can end without the provider noticing."""
 
 
@@ -61,7 +63,9 @@ class Commitment(msgspec.Struct, frozen=True, kw_only=True):
     """One machine's outstanding work.
 
     `cluster` is whom the machine is for: empty where it goes to nobody. `leaves` is the cluster it is drained from.
-    `began` is when this step began and `deadline` when an instruction's grace is over, both on the shard's clock.
+    `began` is when this step began, `deadline` when an instruction's grace is over and `doubted` when the first of its
+    calls was made that all brought no answer, on the shard's clock. `unsettled` says that an earlier life wrote it and
+    no Get has answered since; `renewed` that user data was asked for a second time, since the first was soon to expire.
     """
 
     machine: str
@@ -77,7 +81,26 @@ class Commitment(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     instruction_id: str = ""
     decided: float = 0.0
+    doubted: float | None = None
+    unsettled: bool = False
+    renewed: bool = False
     reason: str = ""
+
+
+def resumed(commitment: Commitment, written: float, away: float, now: float) -> Commitment:
+    """The commitment on the clock of a new life, where `written` is when it was written down on the old one's.
+
+    A grace counts the wall seconds since, `away`, between 0 and what was left of it; all else resumes where it stood
+    (protocol.md 19).
+    """
+    shift, left = now - written, commitment.deadline - written
+    return msgspec.structs.replace(
+        commitment,
+        began=commitment.began + shift,
+        decided=commitment.decided + shift,
+        doubted=None if commitment.doubted is None else commitment.doubted + shift,
+        deadline=now + left - min(max(away, 0.0), max(left, 0.0)),
+    )
 
 
 class Commitments:

@@ -40,7 +40,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Call the provider. For Configure, `stamp` goes into shard_metadata and `blob` is the user data."""
+    """Call the provider. For Configure, `stamp` goes into shard_metadata and `blob` is the user data, a secret."""
 
     machine: str
     provider: str
@@ -49,6 +49,10 @@ class Ask(msgspec.Struct, frozen=True):
     stamp: Stamp | None = None
     blob: bytes = b""
     grace_seconds: int = 0
+
+    def __repr__(self) -> str:
+        what = f"{self.machine!r}, {self.provider!r}, {self.call}, {self.cluster!r}, {self.stamp!r}"
+        return f"Ask({what}, <{len(self.blob)} bytes>, {self.grace_seconds})"
 
 
 class Settle(msgspec.Struct, frozen=True):
@@ -99,7 +103,9 @@ class Held(enum.Enum):
     MACHINE = "machine"
     """It failed, or was not Ready in time (protocol.md 8)."""
     SHAPE = "shape"
-    """Its type, zone and class are out of stock, or creates of it fail."""
+    """Its type, zone and class are out of stock."""
+    CREATE = "create"
+    """A Create of its type, zone and class failed; the second in a short time holds them all."""
     NEED = "need"
     """Its operator could not give user data."""
     RECLAIM = "reclaim"

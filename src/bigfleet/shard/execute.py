@@ -6,22 +6,16 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from bigfleet.engine.records import Action, Kind
-from bigfleet.model.machine import Call, MachineState
+from bigfleet.model.machine import Call, Machine, MachineState
 from bigfleet.shard.commitments import AWAITING, CALLING, REVOCABLE, Commitment, Commitments, Step
-from bigfleet.shard.course import Course, Surroundings, instruction
-from bigfleet.shard.effects import Effect, Held, HoldOut, Incident, Outcome, Settle
-
-CALL_SECONDS = 30 * 60.0
-"""What a Create, Configure or Delete may take, from the call to its end (protocol.md 6)."""
+from bigfleet.shard.course import CALL_SECONDS, PAUSED, Course, Surroundings, instruction, remaining
+from bigfleet.shard.effects import Effect, Held, HoldOut, Incident, Instruct, Outcome, RequestBlob, Settle, WithdrawBlob
 
 DRAIN_SLACK_SECONDS = 15 * 60.0
 """What a drain may take beyond its grace."""
 
 EMPTY_GRACE_SECONDS = 30
 """The grace at the provider for a node that its operator reported empty (protocol.md 14)."""
-
-TAKEN_BACK_GRACE_SECONDS = 120
-"""What pods get when the provider takes a machine back unasked (protocol.md 2)."""
 
 
 class Problem(enum.Enum):
@@ -35,6 +29,10 @@ class Problem(enum.Enum):
     UNSUPPORTED = Outcome.UNSUPPORTED
     EXHAUSTED = Outcome.EXHAUSTED
     MISMATCH = Outcome.MISMATCH
+
+
+# Steps in which news of the machine waits: for durability, for an answer or for a Get.
+_DEAF = frozenset({Step.DECIDED, Step.DOUBT, *CALLING})
 
 
 class Execute:
@@ -74,11 +72,11 @@ class Execute:
                 machine=action.machine,
                 provider=self._around.provider(action.machine),
                 kind=action.kind,
-                step=Step.WAITING,
+                step=Step.DECIDED,
                 began=now,
                 decided=now,
                 cluster="" if action.kind in (Kind.RECLAIM, Kind.DELETE) else action.cluster,
-                leaves=machine.cluster if action.kind in (Kind.RECLAIM, Kind.PREEMPT) else "",
+                leaves=_leaves(action, machine),
                 stamp=action.stamp,
                 grace_seconds=action.grace_seconds,
                 reason=action.reason,
@@ -93,8 +91,11 @@ class Execute:
         return [self._course.keep(commitment)]
 
     def begin(self, machine_ids: Iterable[str], now: float) -> list[Effect]:
-        """These commitments are durable: start what has not been started."""
-        return self._each(machine_ids, now, {Step.WAITING})
+        """These commitments are durable: start what has not been started, or after the pause."""
+        if not self._course.paused:
+            return self._each(machine_ids, now, {Step.DECIDED})
+        decided = [c for c in map(self._table.get, machine_ids) if c is not None and c.step is Step.DECIDED]
+        return [self._course.keep(msgspec.structs.replace(c, step=Step.WAITING)) for c in decided]
 
     def released(self, machine_ids: Iterable[str]) -> list[Effect]:
         """The decision wants these no more; what a provider knows of already goes on to where it can be left."""
@@ -112,9 +113,11 @@ class Execute:
     # What happens at the provider.
 
     def moved(self, machine_id: str, now: float) -> list[Effect]:
-        """The machine was seen in another state, or is gone. A call on its way is waited for: its ack comes later."""
+        """The machine was seen in another state, or is gone. A call or a Get on its way is waited for first, and what
+        is not known to be durable is not begun.
+        """
         commitment = self._table.get(machine_id)
-        if commitment is None or commitment.step in CALLING:
+        if commitment is None or commitment.unsettled or commitment.step in _DEAF:
             return []
         return self._course.advance(commitment, now)
 
@@ -124,7 +127,7 @@ class Execute:
         if commitment is None:
             return []
         self._fenced.discard(machine_id)
-        awaiting = msgspec.structs.replace(commitment, step=AWAITING[CALLING[commitment.step]])
+        awaiting = msgspec.structs.replace(commitment, step=AWAITING[CALLING[commitment.step]], doubted=None)
         return [self._course.keep(awaiting), *self._course.advance(awaiting, now)]
 
     def call_failed(self, machine_id: str, problem: Problem, text: str) -> list[Effect]:
@@ -132,47 +135,55 @@ class Execute:
         commitment = self._calling(machine_id)
         if commitment is None:
             return []
-        settle = Settle(machine_id, commitment.provider)
         if problem.value is None:
-            return [self._course.keep(msgspec.structs.replace(commitment, step=Step.DOUBT)), settle]
+            since = commitment.began if commitment.doubted is None else commitment.doubted
+            return self._course.doubt(msgspec.structs.replace(commitment, doubted=since))
         effects: list[Effect] = []
         if problem is Problem.FENCED:
             # Twice with fresh sequences: somebody newer goes by this shard's name (protocol.md 10).
             effects.append(Incident(machine_id, text, stop=machine_id in self._fenced))
             self._fenced.add(machine_id)
-        elif problem is Problem.EXHAUSTED:
+        elif problem is Problem.EXHAUSTED and commitment.step is Step.CREATE:
             effects.append(HoldOut(Held.SHAPE, commitment))
         elif problem is Problem.INVALID:
             effects.append(HoldOut(Held.MACHINE, commitment))
-        return [*effects, *self._course.end(commitment, problem.value, text), settle]
+        return [*effects, *self._course.end(commitment, problem.value, text), Settle(machine_id, commitment.provider)]
 
     def settled(self, machine_id: str, now: float) -> list[Effect]:
         """A Get answered: the machine as last seen is how it stands, and what is still to do is begun anew."""
-        return self._each([machine_id], now, {Step.DOUBT})
+        commitment = self._table.get(machine_id)
+        if commitment is None or not (commitment.unsettled or commitment.step is Step.DOUBT):
+            return []
+        effects: list[Effect] = []
+        if commitment.unsettled:
+            commitment = msgspec.structs.replace(commitment, unsettled=False)
+            effects.append(self._course.keep(commitment))
+        return [*effects, *self._course.advance(commitment, now)]
 
     def taken_back(self, machine_id: str, now: float) -> list[Effect]:
-        """The provider drains a machine unasked: its operator hears of it at once (protocol.md 2)."""
+        """The provider drains a machine unasked: its operator hears of it at once, or after a pause (protocol.md 2).
+
+        A drain of ours that had not got so far goes on as this one; a call on its way is waited for.
+        """
+        standing, machine = self._table.get(machine_id), self._around.machine(machine_id)
+        if machine is None or machine.state is not MachineState.DRAINING:
+            return []
         effects: list[Effect] = []
-        standing = self._table.get(machine_id)
         if standing is not None:
-            effects += self._course.end(standing, Outcome.FAILED, "the provider takes the machine back")
-        machine = self._around.machine(machine_id)
-        if machine is None or not machine.cluster:
-            return effects
+            if standing.step in CALLING or standing.leaves == machine.cluster:
+                return self.moved(machine_id, now)
+            effects = self._course.end(standing, Outcome.FAILED, "the provider takes the machine back")
         commitment = Commitment(
             machine=machine_id,
             provider=self._around.provider(machine_id),
             kind=Kind.RECLAIM,
-            step=Step.DRAINING,
+            step=Step.WAITING,
             began=now,
             decided=now,
             leaves=machine.cluster,
-            grace_seconds=TAKEN_BACK_GRACE_SECONDS,
-            deadline=now + TAKEN_BACK_GRACE_SECONDS,
-            instruction_id=self._around.new_id(),
             reason="the provider takes it back",
         )
-        return [*effects, self._course.keep(commitment), instruction(commitment)]
+        return [*effects, self._course.keep(commitment), *self._course.advance(commitment, now)]
 
     # What operators say.
 
@@ -180,15 +191,32 @@ class Execute:
         """An operator is there: go on with what waited for one."""
         return self._each([commitment.machine for commitment in self], now, {Step.WAITING})
 
-    def blob_answered(self, request_id: str, blob: bytes, now: float) -> list[Effect]:
-        """User data arrived; the first answer counts, and it is used at once or not at all."""
+    def unanswered(self, cluster_id: str, now: float) -> list[RequestBlob | Instruct]:
+        """What the cluster's operator hears again when it connects, with the grace that remains (protocol.md 14)."""
+        replayed: list[RequestBlob | Instruct] = []
+        for each in self:
+            if each.instruction_id and each.leaves == cluster_id:
+                replayed.append(instruction(each, now))
+            if each.request_id and each.cluster == cluster_id and each.stamp is not None:
+                replayed.append(RequestBlob(cluster_id, each.request_id, each.machine, each.stamp))
+        return replayed
+
+    def blob_answered(self, request_id: str, blob: bytes, ttl_seconds: int, now: float) -> list[Effect]:
+        """User data arrived; the first answer counts, and it is used at once or not at all.
+
+        What would expire while Configure may still run is asked for anew, once (protocol.md 15); 0 says nothing.
+        """
         commitment = self._table.behind(request_id, Step.BLOB)
         if commitment is None:
             return []
+        short = 0 < ttl_seconds < CALL_SECONDS
+        if short and commitment.renewed:
+            return self.blob_failed(request_id, f"user data expires in {ttl_seconds} s, within a Configure's time-out")
         machine = self._around.machine(commitment.machine)
-        if machine is not None and machine.state is MachineState.IDLE and not self._course.paused:
+        idle = machine is not None and machine.state is MachineState.IDLE
+        if idle and not short and not self._course.paused:
             return self._course.call(commitment, Call.CONFIGURE, now, blob)
-        waiting = msgspec.structs.replace(commitment, step=Step.WAITING, request_id="")
+        waiting = msgspec.structs.replace(commitment, step=Step.WAITING, request_id="", renewed=short)
         return [self._course.keep(waiting), *self._course.advance(waiting, now)]
 
     def blob_failed(self, request_id: str, text: str) -> list[Effect]:
@@ -204,7 +232,7 @@ class Execute:
         commitment = self._table.behind(instruction_id, Step.INSTRUCTED)
         if commitment is None or self._around.reports_drained(commitment.leaves):
             return []
-        return self._course.call(commitment, Call.DRAIN, now, grace=max(0, round(commitment.deadline - now)))
+        return self._course.call(commitment, Call.DRAIN, now, grace=remaining(commitment, now))
 
     def node_drained(self, instruction_id: str, now: float) -> list[Effect]:
         """Nothing but daemons is left on the node."""
@@ -237,8 +265,8 @@ class Execute:
             return []
         effects: list[Effect] = []
         for commitment in self:
-            if commitment.step is Step.INSTRUCTED:
-                effects += self._course.end(commitment, Outcome.DROPPED, "actuation is paused")
+            if _is_early_drain(commitment):
+                effects += self._course.end(commitment, Outcome.DROPPED, PAUSED)
         self._course.paused, self._paused_at = True, now
         return effects
 
@@ -246,24 +274,46 @@ class Execute:
         """Go on; the pause counts for no time-out."""
         if not self._course.paused:
             return []
-        self._course.paused, slept = False, now - self._paused_at
+        self._course.paused = False
+        effects: list[Effect] = []
         for commitment in self:
-            began, deadline = commitment.began + slept, commitment.deadline + slept
-            self._table.put(msgspec.structs.replace(commitment, began=began, deadline=deadline))
-        return self._each([commitment.machine for commitment in self], now, set(Step) - set(CALLING))
+            slept = max(0.0, now - max(self._paused_at, commitment.began))
+            later = msgspec.structs.replace(
+                commitment,
+                began=commitment.began + slept,
+                deadline=commitment.deadline + slept,
+                doubted=None if commitment.doubted is None else commitment.doubted + slept,
+            )
+            effects.append(self._course.keep(later))
+            if later.step is Step.DOUBT:
+                effects.append(Settle(later.machine, later.provider))
+            elif later.step not in _DEAF:
+                effects += self._course.advance(later, now)
+        return effects
 
-    def restore(self, commitments: Iterable[Commitment]) -> list[Effect]:
+    def restore(self, commitments: Iterable[Commitment], now: float) -> list[Effect]:
         """Take up what an earlier life wrote down: each is settled by a Get before anything is done (protocol.md 9)."""
         effects: list[Effect] = []
         for commitment in commitments:
+            if self._course.paused and _is_early_drain(commitment):
+                effects += self._course.end(commitment, Outcome.DROPPED, PAUSED)
+                continue
+            if commitment.request_id:
+                effects.append(WithdrawBlob(commitment.cluster, commitment.request_id))
             step = Step.INSTRUCTED if commitment.step is Step.INSTRUCTED else Step.DOUBT
-            self._table.put(msgspec.structs.replace(commitment, step=step, request_id=""))
+            # Only a call has been running for a while; what waited for an operator waits anew.
+            began = now if commitment.step in REVOCABLE else commitment.began
+            self._table.put(msgspec.structs.replace(commitment, step=step, began=began, request_id="", unsettled=True))
             effects.append(Settle(commitment.machine, commitment.provider))
         return effects
 
     def _ticked(self, commitment: Commitment, now: float) -> list[Effect]:
         taken, course = now - commitment.began, self._course
+        settle: list[Effect] = [Settle(commitment.machine, commitment.provider)]
         match commitment.step:
+            case step if step is Step.DECIDED or step in CALLING:
+                # A call always comes back; to end its commitment before would let a second one out beside it.
+                return []
             case Step.WAITING:
                 return course.advance(commitment, now)
             case Step.BLOB:
@@ -273,14 +323,13 @@ class Execute:
                 return [HoldOut(Held.NEED, commitment), *late]
             case Step.INSTRUCTED:
                 if now < commitment.deadline:
-                    return []
+                    return settle if commitment.unsettled else []
                 if commitment.kind is Kind.PREEMPT:
                     return course.call(commitment, Call.DRAIN, now)
                 return course.give_up(commitment, "pods were left when the grace was over")
         if taken >= _limit(commitment):
-            text = f"{commitment.step.value} took {taken:.0f} s"
-            return [HoldOut(Held.MACHINE, commitment), *course.end(commitment, Outcome.TIMEOUT, text)]
-        return [Settle(commitment.machine, commitment.provider)] if commitment.step is Step.DOUBT else []
+            return course.time_out(commitment, f"{commitment.step.value} took {taken:.0f} s")
+        return settle if commitment.step is Step.DOUBT else []
 
     def _calling(self, machine_id: str) -> Commitment | None:
         commitment = self._table.get(machine_id)
@@ -295,7 +344,22 @@ class Execute:
         return effects
 
 
+def _leaves(action: Action, machine: Machine) -> str:
+    """The cluster that the machine is to leave, or is leaving already."""
+    match action.kind:
+        case Kind.RECLAIM:
+            return action.cluster
+        case Kind.PREEMPT:
+            return machine.cluster
+        case Kind.BOOTSTRAP | Kind.PROVISION if machine.state is MachineState.DRAINING:
+            return machine.cluster
+    return ""
+
+
+def _is_early_drain(commitment: Commitment) -> bool:
+    """Whether it is a drain that no provider knows of."""
+    return bool(commitment.leaves) and commitment.step in REVOCABLE
+
+
 def _limit(commitment: Commitment) -> float:
-    if commitment.step in (Step.DRAIN, Step.DRAINING):
-        return commitment.grace_seconds + DRAIN_SLACK_SECONDS
-    return CALL_SECONDS
+    return commitment.grace_seconds + DRAIN_SLACK_SECONDS if commitment.leaves else CALL_SECONDS
