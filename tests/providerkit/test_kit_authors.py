@@ -196,6 +196,27 @@ class TestRestarts:
             await ask(subject, Call.DRAIN)
             await until(lambda: subject.ledger.get("m-0").host == "10.0.0.2")
 
+    async def test_what_the_backend_was_doing_has_ended_before_it_is_closed(self) -> None:
+        class Tidy(Toy):
+            async def create(self, job: Job) -> str:
+                self.calls["create"] += 1
+                try:
+                    return await asyncio.sleep(60, "h")
+                finally:
+                    await asyncio.sleep(0.01)
+                    self.calls["let go"] += 1
+
+            async def close(self) -> None:
+                assert self.calls["let go"] == 1
+                await super().close()
+
+        store, backend = Remembering(), Tidy()
+        async with provider(backend, store) as subject:
+            await ask(subject, Call.CREATE)
+            await until(lambda: backend.calls["create"])
+        assert backend.closed
+        assert store.entries["m-0"].state is S.CREATING
+
 
 class TestOffers:
     def test_numbers_as_yaml_reads_them_are_taken(self) -> None:

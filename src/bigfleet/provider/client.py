@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -19,7 +20,7 @@ from bigfleet.model.profile import Requirement
 from bigfleet.provider.acks import misfit
 from bigfleet.provider.decode import PageReader
 from bigfleet.provider.errors import AckMismatchError, BrokenContractError, error_of, quoted
-from bigfleet.provider.fencing import Fencing, Token
+from bigfleet.provider.fencing import Fencing
 from bigfleet.provider.pace import Pace
 from bigfleet.provider.records import Ack, Answer, Gathering, Listing, Page, Refusal
 from bigfleet.provider.walk import Ask, Walk
@@ -85,61 +86,24 @@ class ProviderClient:
 
     async def create(self, machine_id: str) -> Ack:
         """Ask for a speculative machine to be made real."""
-
-        def request(token: Token) -> Message:
-            return pb.CreateRequest(
-                machine_id=machine_id,
-                shard_id=token.shard_id,
-                shard_epoch=token.epoch,
-                sequence_number=token.sequence,
-            )
-
-        return await self._mutate(Call.CREATE, machine_id, request)
+        return await self._mutate(Call.CREATE, machine_id, pb.CreateRequest)
 
     async def configure(
         self, machine_id: str, cluster_id: str, bootstrap_blob: bytes, shard_metadata: Mapping[str, str]
     ) -> Ack:
         """Ask for an idle machine to join a cluster, and for the metadata to be kept with it."""
-
-        def request(token: Token) -> Message:
-            return pb.ConfigureRequest(
-                machine_id=machine_id,
-                cluster_id=cluster_id,
-                bootstrap_blob=bootstrap_blob,
-                shard_id=token.shard_id,
-                shard_epoch=token.epoch,
-                sequence_number=token.sequence,
-                shard_metadata=shard_metadata,
-            )
-
+        request = partial(
+            pb.ConfigureRequest, cluster_id=cluster_id, bootstrap_blob=bootstrap_blob, shard_metadata=shard_metadata
+        )
         return await self._mutate(Call.CONFIGURE, machine_id, request, cluster_id, shard_metadata)
 
     async def drain(self, machine_id: str, grace_seconds: int) -> Ack:
         """Ask for a machine to leave its cluster."""
-
-        def request(token: Token) -> Message:
-            return pb.DrainRequest(
-                machine_id=machine_id,
-                grace_period_seconds=grace_seconds,
-                shard_id=token.shard_id,
-                shard_epoch=token.epoch,
-                sequence_number=token.sequence,
-            )
-
-        return await self._mutate(Call.DRAIN, machine_id, request)
+        return await self._mutate(Call.DRAIN, machine_id, partial(pb.DrainRequest, grace_period_seconds=grace_seconds))
 
     async def delete(self, machine_id: str) -> Ack:
         """Ask for an idle machine to be given back."""
-
-        def request(token: Token) -> Message:
-            return pb.DeleteRequest(
-                machine_id=machine_id,
-                shard_id=token.shard_id,
-                shard_epoch=token.epoch,
-                sequence_number=token.sequence,
-            )
-
-        return await self._mutate(Call.DELETE, machine_id, request)
+        return await self._mutate(Call.DELETE, machine_id, pb.DeleteRequest)
 
     async def get(self, machine_id: str) -> Answer:
         """One machine as it is now."""
@@ -177,14 +141,21 @@ class ProviderClient:
         self,
         call: Call,
         machine_id: str,
-        request: Callable[[Token], Message],
+        request: Callable[..., Message],
         cluster_id: str = "",
         metadata: Mapping[str, str] | None = None,
     ) -> Ack:
         method = call.value
 
         def sent() -> bytes:
-            return request(self._fencing.token()).SerializeToString()
+            token = self._fencing.token()
+            fenced = request(
+                machine_id=machine_id,
+                shard_id=token.shard_id,
+                shard_epoch=token.epoch,
+                sequence_number=token.sequence,
+            )
+            return fenced.SerializeToString()
 
         raw = await self._call(method, machine_id, sent, CALL_SECONDS)
         message = self._decoded(method, machine_id, pb.TransitionAck, raw)

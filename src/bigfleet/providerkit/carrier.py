@@ -24,6 +24,8 @@ _SWEEPS = 15
 # What looking for the late hosts of one machine may take; a substrate that hangs must not hold up the others'.
 _SWEEP_SECONDS = 60.0
 _HAND_OVER_SECONDS = 5.0
+# What author's code may take to let go once it is told to end.
+_UNWIND_SECONDS = 2.0
 _MOST_HOST_BYTES = 1024
 # A drain has its grace besides its limit; a grace that means "for ever" must still end.
 _MOST_GRACE_SECONDS = 30 * 86_400
@@ -36,11 +38,19 @@ class Carrier:
         self._backend, self._metrics, self._apply = backend, metrics, apply
         self._doubted: dict[str, int] = {}
         self._handing: set[asyncio.Future[None]] = set()
+        self._begun: set[asyncio.Future[str]] = set()
 
     async def hand_over(self) -> None:
         """Let blobs that are on their way arrive: they are written down nowhere, and the next life could not go on."""
         if self._handing:
             await asyncio.wait(self._handing, timeout=_HAND_OVER_SECONDS)
+
+    async def close(self) -> None:
+        """End what the backend is doing, once nobody waits for it: how it ends then says nothing about a machine."""
+        for task in self._begun:
+            task.cancel()
+        if self._begun:
+            await asyncio.wait(self._begun, timeout=_UNWIND_SECONDS)
 
     async def carry_out(self, entry: Entry, step: Operation, blob: bytes) -> None:
         """Have the backend do a transition and show how it ended, unless the machine has moved on by then."""
@@ -129,16 +139,19 @@ class Carrier:
     async def _in_time(self, work: Callable[[], Awaitable[str]], limit: float) -> str:
         """What the work returns, or BackendError at the limit, even if it does not let itself be cancelled."""
         task = asyncio.ensure_future(work())
-        try:
-            done, _ = await asyncio.wait({task}, timeout=limit)
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
+        self._begun.add(task)
+        task.add_done_callback(self._done)
+        done, _ = await asyncio.wait({task}, timeout=limit)
         if done:
             return task.result()
         task.cancel()
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
         raise BackendError(f"did not end within {limit:g} s")
+
+    def _done(self, task: asyncio.Future[str]) -> None:
+        self._begun.discard(task)
+        # One that came after its limit has nobody left to tell.
+        if not task.cancelled():
+            task.exception()
 
     async def _act(self, entry: Entry, step: Operation, blob: bytes) -> str:
         backend, job = self._backend, entry.job()

@@ -80,6 +80,7 @@ class Provider:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._carrier.close()
         await self._backend.close()
         self._store.close()
 

@@ -43,7 +43,7 @@ wipe() (
     # Tokens of pods are mounts below the kubelet's folder, and so are volumes: none may be left when files go.
     awk -v below="$root/var/lib/kubelet/" 'index($2, below) == 1 { print $2 }' /proc/mounts |
         sort -r | xargs -r -n 1 umount
-    for wiped in /etc/kubernetes /var/lib/kubelet /etc/cni/net.d /root/.kube; do
+    for wiped in /etc/kubernetes /var/lib/kubelet /etc/cni/net.d ~root/.kube; do
         [ ! -d "$root$wiped" ] || find "$root$wiped" -xdev -mindepth 1 -delete
     done
     if pgrep -x kubelet >/dev/null; then

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bigfleet.providerkit import BackendError, Change, Job, Notice
@@ -161,7 +162,7 @@ async def test_an_instance_that_goes_straight_to_terminated_is_an_error_with_its
 ) -> None:
     run = world.moto.run_instances
 
-    def dies(*arguments, **options):  # type: ignore[no-untyped-def]
+    def dies(*arguments: Any, **options: Any) -> Any:
         reservation = run(*arguments, **options)
         reservation.instances[0].terminate()
         reservation.instances[0].state_reason.message = "Client.VolumeLimitExceeded: too many volumes"
@@ -186,7 +187,7 @@ async def test_a_refusal_says_what_it_means(
     # Retries are tried, without their pauses.
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
 
-    def refuses(*arguments, **options):  # type: ignore[no-untyped-def]
+    def refuses(*arguments: Any, **options: Any) -> Any:
         raise EC2ClientError(code, "said the cloud")
 
     monkeypatch.setattr(world.moto, "run_instances", refuses)
@@ -260,7 +261,7 @@ async def test_many_that_wait_share_looks(backend: EC2, world: World) -> None:
     calls = 0
     pages = backend._cloud.pages
 
-    async def counted(*arguments, **options):  # type: ignore[no-untyped-def]
+    async def counted(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         return await pages(*arguments, **options)

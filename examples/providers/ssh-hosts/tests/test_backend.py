@@ -11,6 +11,8 @@ import pytest
 from bigfleet.providerkit import BackendError, Change
 
 from bigfleet_ssh_hosts.backend import SSHHosts
+from bigfleet_ssh_hosts.inventory import Host
+from bigfleet_ssh_hosts.ssh import Result
 
 from .conftest import JOINS, Rack, eventually, job
 
@@ -75,7 +77,7 @@ async def test_a_text_that_arrives_in_part_runs_nothing(rack: Rack, share: float
     backend = rack.backend()
     run = backend._client.run
 
-    async def cut_off(host, remote, stdin=b""):  # type: ignore[no-untyped-def]
+    async def cut_off(host: Host, remote: str, stdin: bytes = b"") -> Result:
         sent.append(stdin)
         return await run(host, remote, stdin[: int(len(stdin) * share)])
 

@@ -23,7 +23,7 @@ fi
 
 # Tokens of pods are mounts below the kubelet's folder, and so are volumes: none may be left when files are removed.
 awk -v below="$root/var/lib/kubelet/" 'index($2, below) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n 1 umount
-for folder in /etc/kubernetes /var/lib/kubelet /etc/cni/net.d /root/.kube; do
+for folder in /etc/kubernetes /var/lib/kubelet /etc/cni/net.d ~root/.kube; do
     [ ! -d "$root$folder" ] || find "$root$folder" -xdev -mindepth 1 -delete
 done
 
