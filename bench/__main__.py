@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import engine, engine_cost, engine_hosts, model, provider
+from bench import engine, engine_cost, engine_hosts, model, provider, shard
 from bench.harness import Report
 
 PARTS: dict[str, Callable[[Report], None]] = {
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[Report], None]] = {
     "hosts": engine_hosts.run,
     "cost": engine_cost.run,
     "provider": provider.run,
+    "shard": shard.run,
 }
 
 

@@ -18,7 +18,7 @@ from bigfleet.shard.stamps import (
     Garbled,
     StampTooLongError,
     from_metadata,
-    highest_epoch,
+    number_of,
     to_metadata,
 )
 
@@ -161,9 +161,6 @@ def test_rule_25_another_shards_stamp_is_known_for_what_it_is() -> None:
     assert verdict.shard_id == "us-2"
 
 
-def test_rule_10_the_highest_epoch_is_that_of_this_shard_alone_and_garbled_ones_do_not_count() -> None:
-    stamps = [to_metadata(Binding(STAMP, shard, epoch, 5)) for shard, epoch in (("eu-1", 7), ("us-2", 99), ("eu-1", 8))]
-    garbled = to_metadata(Binding(STAMP, "eu-1", 50, 5)) | {f"{PREFIX}shard": "eu-1 51"}
-    machines = [machine(metadata) for metadata in (*stamps, garbled, {}, {"theirs": "x"})]
-    assert highest_epoch(machines, "eu-1") == 8
-    assert highest_epoch(machines, "ap-3") == 0
+@pytest.mark.parametrize(("text", "number"), [("12 5 00ff", 12), ("", 0), ("x 5 00ff", 0), ("9" * 20, 0)])
+def test_a_bindings_number_is_read_without_checking(text: str, number: int) -> None:
+    assert number_of({f"{PREFIX}binding": text}) == number

@@ -620,6 +620,18 @@ def test_rule_10_this_shards_id_with_a_higher_epoch_is_an_incident(epoch: int | 
     assert supply.find("m-1") == row
 
 
+def test_rule_10_before_there_is_an_epoch_the_highest_of_this_shard_alone_is_remembered() -> None:
+    supply = Supply("eu-1")
+    garbled = stamped(epoch=50) | {"bigfleet.lucy.sh/shard": "eu-1 51"}
+    nothing: dict[str, str] = {}
+    stamps = stamped(epoch=7), stamped("us-2", 99), stamped(epoch=8), garbled, nothing
+    full(supply, *(machine(f"m-{i}", S.CONFIGURED, shard_metadata=each) for i, each in enumerate(stamps)), at=0)
+    assert (supply.highest_epoch, supply.highest_number) == (8, 1)
+    supply.epoch = 9
+    delta(supply, machine("m-4", S.CONFIGURED, shard_metadata=stamped(epoch=20)), at=1)
+    assert supply.highest_epoch == 8
+
+
 def test_rule_10_it_is_seen_on_rows_that_lag_and_rows_that_are_refused() -> None:
     supply = known(machine())
     supply.epoch = 4

@@ -9,11 +9,6 @@ def _say(name: str) -> NoReturn:
     leave(name, "is not built yet; bigfleet --help lists the programs that are", 1)
 
 
-def bigfleetctl() -> NoReturn:
-    """The admin program."""
-    _say("bigfleetctl")
-
-
 def fauxctl() -> NoReturn:
     """The simulator."""
     _say("fauxctl")

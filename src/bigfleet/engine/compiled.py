@@ -1,7 +1,8 @@
 """How the walks are compiled, and where the result is kept so that the next process starts at once.
 
 `walk` is for functions that other walks call, `entry` for those that Python calls: only the latter are kept on disk,
-each with all it calls inside. Numba notices a change in an entry's own file only, so the folder is named by all files.
+each with all it calls inside. Numba notices a change in an entry's own file only, so the folder is named by all files
+from which a walk takes anything.
 """
 
 import hashlib
@@ -13,12 +14,14 @@ import numba
 import numba.core.config
 
 _SOURCES = Path(__file__).parent
+# They look at what walks leave behind; no walk takes a function or a constant from them.
+_WITHOUT_WALKS = frozenset({"available.py", "decide.py", "stock.py"})
 
 
 def _folder() -> Path:
     """A folder for this very version of the engine, below NUMBA_CACHE_DIR or the user's cache."""
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(_SOURCES.glob("*.py")):
+    for source in sorted(source for source in _SOURCES.glob("*.py") if source.name not in _WITHOUT_WALKS):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

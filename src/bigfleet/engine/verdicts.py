@@ -52,6 +52,7 @@ from bigfleet.engine.work import (
 )
 from bigfleet.engine.worth import fresh_units, is_eligible
 from bigfleet.model.machine import MachineState
+from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.resources import Resources
 
 
@@ -83,10 +84,7 @@ class Verdicts:
         return self._tables.decision, self._needs.edits, self._inventory.edits
 
     def __getitem__(self, row: int) -> Verdict:
-        w, slot = self._work, int(self._slots[row])
-        need = self._needs.need[slot]
-        if need is None:
-            raise IndexError(f"row {row} was withdrawn after this decision")
+        w, slot, need = self._work, int(self._slots[row]), self.need(row)
         missing = int(w.column(N_MISSING)[slot])
         domain = int(w.column(N_DOMAIN)[slot])
         topologies = self._inventory.shapes.topologies
@@ -105,11 +103,33 @@ class Verdicts:
             unmet_reason=UnmetReason.NONE if missing <= 0 else self._reason(slot),
         )
 
+    def of(self, cluster_id: str) -> list[int]:
+        """The rows of one cluster, of all where it is empty."""
+        if not cluster_id:
+            return list(range(len(self._slots)))
+        number = self._inventory.clusters.find(cluster_id)
+        rows: list[int] = np.flatnonzero(self._work.column(N_CLUSTER)[self._slots] == number).tolist()
+        return rows
+
+    def need(self, row: int) -> Need:
+        """The need itself."""
+        need = self._needs.need[int(self._slots[row])]
+        if need is None:
+            raise IndexError(f"row {row} was withdrawn after this decision")
+        return need
+
     def short(self) -> list[int]:
         """The rows that were left short."""
         w = self._work
         rows: list[int] = np.flatnonzero(w.column(N_MISSING)[self._slots] > 0).tolist()
         return rows
+
+    def lacking(self, row: int) -> tuple[str, NeedKey, int, Resources]:
+        """The cluster, key and priority of a row that was left short, and what it lacks; why, only a verdict says."""
+        w, slot, need = self._work, int(self._slots[row]), self.need(row)
+        cluster = str(self._inventory.clusters.values[w.column(N_CLUSTER)[slot]])
+        residual = self._residual(slot, int(w.column(N_MISSING)[slot]), need.unit)
+        return cluster, need.key, need.profile.priority, residual
 
     def takes(self, row: int) -> dict[str, dict[str, int]]:
         """What a need takes from each machine, by resource, pod slots included."""

@@ -62,12 +62,14 @@ REVOCABLE = frozenset({Step.DECIDED, Step.WAITING, Step.BLOB, Step.INSTRUCTED})
 class Commitment(msgspec.Struct, frozen=True, kw_only=True):
     """One machine's outstanding work.
 
-    `cluster` is whom the machine is for: empty where it goes to nobody. `leaves` is the cluster it is drained from.
-    `began` is when this step began, `deadline` when an instruction's grace is over and `doubted` when the first of its
-    calls was made that all brought no answer, on the shard's clock. `unsettled` says that an earlier life wrote it and
-    no Get has answered since; `renewed` that user data was asked for a second time, since the first was soon to expire.
+    `id` ties what is said of its beginning to what is said of its end. `cluster` is whom the machine is for: empty
+    where it goes to nobody. `leaves` is the cluster it is drained from. `began` is when this step began, `deadline`
+    when an instruction's grace is over and `doubted` when the first of its calls was made that all brought no answer,
+    on the shard's clock. `unsettled` says that an earlier life wrote it and no Get has answered since; `renewed` that
+    user data was asked for a second time, since the first was soon to expire.
     """
 
+    id: str = ""
     machine: str
     provider: str
     kind: Kind

@@ -302,6 +302,16 @@ class Demand:
         cluster = self._clusters.get(cluster_id)
         return (False, None) if cluster is None else (name in cluster.empty, cluster.unrequested.get(name))
 
+    def quarantined(self, cluster_id: str) -> bool:
+        """Whether a roll-up of the cluster waits for confirmation."""
+        cluster = self._clusters.get(cluster_id)
+        return cluster is not None and cluster.guard.quarantined
+
+    def live(self, cluster_id: str) -> bool:
+        """Whether the cluster's demand may acquire and give back."""
+        cluster = self._clusters.get(cluster_id)
+        return cluster is not None and cluster.live
+
     def has_session(self, cluster_id: str) -> bool:
         """Whether the cluster's operator is connected."""
         cluster = self._clusters.get(cluster_id)
@@ -334,21 +344,18 @@ class Demand:
             if not cluster.forgotten and self._silent_seconds(cluster, now) >= SILENT_SECONDS
         ]
 
-    def kept(self, now: float) -> KeptDemand:
-        """What the next life of the shard must know."""
-        return KeptDemand(
-            self._next_arrival,
-            tuple(
-                KeptCluster(
-                    cluster_id,
-                    self._silent_seconds(cluster, now),
-                    cluster.partial,
-                    cluster.forgotten,
-                    tuple(cluster.arrivals.items()),
-                )
-                for cluster_id, cluster in self._clusters.items()
-            ),
-        )
+    @property
+    def next_arrival(self) -> int:
+        """What the next row that is new will have; the next life of the shard must not go below it."""
+        return self._next_arrival
+
+    def kept(self, cluster_id: str, now: float) -> KeptCluster | None:
+        """What the next life of the shard must know of a cluster; nothing, where it is known no more."""
+        cluster = self._clusters.get(cluster_id)
+        if cluster is None:
+            return None
+        silent, arrivals = self._silent_seconds(cluster, now), tuple(cluster.arrivals.items())
+        return KeptCluster(cluster_id, silent, cluster.partial, cluster.forgotten, arrivals)
 
     # Steps.
 

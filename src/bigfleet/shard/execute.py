@@ -43,7 +43,8 @@ class Execute:
         self._blob_seconds = blob_seconds
         self._table = Commitments()
         self._course = Course(self._table, surroundings)
-        self._fenced: set[str] = set()
+        self.fenced: set[str] = set()
+        """Machines whose last call was fenced; shared with whoever else makes calls (protocol.md 10)."""
         self._paused_at = 0.0
 
     def __len__(self) -> int:
@@ -69,6 +70,7 @@ class Execute:
         standing = self._table.get(action.machine)
         if standing is None:
             commitment = Commitment(
+                id=f"{action.machine}@{now:.3f}",
                 machine=action.machine,
                 provider=self._around.provider(action.machine),
                 kind=action.kind,
@@ -126,7 +128,7 @@ class Execute:
         commitment = self._calling(machine_id)
         if commitment is None:
             return []
-        self._fenced.discard(machine_id)
+        self.fenced.discard(machine_id)
         awaiting = msgspec.structs.replace(commitment, step=AWAITING[CALLING[commitment.step]], doubted=None)
         return [self._course.keep(awaiting), *self._course.advance(awaiting, now)]
 
@@ -141,8 +143,8 @@ class Execute:
         effects: list[Effect] = []
         if problem is Problem.FENCED:
             # Twice with fresh sequences: somebody newer goes by this shard's name (protocol.md 10).
-            effects.append(Incident(machine_id, text, stop=machine_id in self._fenced))
-            self._fenced.add(machine_id)
+            effects.append(Incident(machine_id, text, stop=machine_id in self.fenced))
+            self.fenced.add(machine_id)
         elif problem is Problem.EXHAUSTED and commitment.step is Step.CREATE:
             effects.append(HoldOut(Held.SHAPE, commitment))
         elif problem is Problem.INVALID:
@@ -174,6 +176,7 @@ class Execute:
                 return self.moved(machine_id, now)
             effects = self._course.end(standing, Outcome.FAILED, "the provider takes the machine back")
         commitment = Commitment(
+            id=f"{machine_id}@{now:.3f}",
             machine=machine_id,
             provider=self._around.provider(machine_id),
             kind=Kind.RECLAIM,

@@ -227,6 +227,11 @@ class Session:
         self._over = False
         self._reader = RollupReader()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended; what it still brings is dropped."""
+        return self._over
+
     def read(self, data: bytes) -> list[Output]:
         """A frame has arrived, as bytes; garbage ends the stream."""
         if self._over:

@@ -14,14 +14,13 @@ import functools
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 
 from bigfleet.engine.records import MAX_TIME, Stamp
 from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.machine import Machine
 from bigfleet.model.need import NeedKey
 from bigfleet.model.profile import INT32_MAX, INT32_MIN
 from bigfleet.model.resources import MAX_UNITS
@@ -124,10 +123,10 @@ def from_metadata(metadata: Mapping[str, str]) -> Verdict:
     return Binding(Stamp(*need, int(binding[2])), owner[1], int(owner[2]), int(binding[3]))
 
 
-def highest_epoch(machines: Iterable[Machine], shard_id: str) -> int:
-    """The highest epoch stamped under this shard id, 0 where there is none: a floor for the next (protocol.md 10)."""
-    verdicts = (from_metadata(machine.shard_metadata) for machine in machines if machine.shard_metadata)
-    return max((v.epoch for v in verdicts if isinstance(v, Binding) and v.shard_id == shard_id), default=0)
+def number_of(metadata: Mapping[str, str]) -> int:
+    """The binding number that metadata shows, unchecked, to tell one binding from the next; 0 where there is none."""
+    number = metadata.get(_BINDING, "").partition(" ")[0]
+    return int(number) if number.isdecimal() and len(number) < 20 else 0
 
 
 def _need_text(stamp: Stamp) -> str:

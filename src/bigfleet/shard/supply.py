@@ -7,7 +7,7 @@ longer lists goes only as protocol.md 7 allows. Half a million machines are held
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from bigfleet.model.machine import Call, CapacityType, Machine, MachineState, can
 from bigfleet.provider.records import Answer, Listing, Refusal
@@ -50,6 +50,8 @@ class Supply:
         self.shard_id = shard_id
         self.epoch: int | None = None
         """This life's epoch. It is taken above what the first lists show, so until it is set no stamp's is too high."""
+        self.highest_epoch = self.highest_number = 0
+        """The highest stamped under this shard's id: epoch while there was none of its own, binding number ever."""
         self._providers: dict[str, Provider] = {}
         self._in_flight: set[str] = set()
         self._idle_since: dict[str, float] = {}
@@ -165,7 +167,7 @@ class Supply:
         for home in self._providers.values():
             yield from home.machines.values()
 
-    def machines_of(self, provider: str) -> Iterable[Machine]:
+    def machines_of(self, provider: str) -> Collection[Machine]:
         """Every machine of one provider."""
         home = self._providers.get(provider)
         return () if home is None else home.machines.values()
@@ -189,6 +191,11 @@ class Supply:
         """Whether the provider has been listed in full since the shard started."""
         home = self._providers.get(provider)
         return home is not None and home.listed_whole
+
+    def is_reachable(self, provider: str) -> bool:
+        """Whether the provider answered when it was last asked for a list."""
+        home = self._providers.get(provider)
+        return home is not None and home.reachable
 
     def usable(self, machine_id: str) -> bool:
         """Whether it may be acted on: its provider answers, its price is known, and no other shard has bound it."""
@@ -372,13 +379,17 @@ class Supply:
             self._foreign.add(row.id)
             text = f"shard {verdict.shard_id!r} bound it in epoch {verdict.epoch}; it is left alone"
             turn.effects.append(Incident(IncidentKind.FOREIGN_STAMP, row.id, text))
+        elif isinstance(verdict, Binding):
+            self.highest_number = max(self.highest_number, verdict.stamp.number)
         self._watch_epoch(turn, row.id, verdict)
 
     def _watch_epoch(self, turn: _Turn, machine_id: str, verdict: Verdict) -> None:
         """A later life of this shard is a reason to stop, on whatever row it is seen (protocol.md 10)."""
-        if self.epoch is None or not isinstance(verdict, Binding) or verdict.shard_id != self.shard_id:
+        if not isinstance(verdict, Binding) or verdict.shard_id != self.shard_id:
             return
-        if verdict.epoch > self.epoch:
+        if self.epoch is None:
+            self.highest_epoch = max(self.highest_epoch, verdict.epoch)
+        elif verdict.epoch > self.epoch:
             text = f"shard {self.shard_id!r} bound it in epoch {verdict.epoch}, but this process has {self.epoch}"
             turn.effects.append(Incident(IncidentKind.HIGHER_EPOCH, machine_id, text))
 

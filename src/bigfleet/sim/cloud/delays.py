@@ -1,20 +1,14 @@
 """How long things take: distributions, and draws that depend on who draws and not on when."""
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from statistics import NormalDist
 
-MAX_SECONDS = 366 * 86_400.0
-"""The longest time that can be written."""
+from bigfleet.model import duration
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_TEXT = re.compile(rf"(?:{_PART.pattern})+")
-_FITS = "write seconds as a number, or a text such as 90s, 1h30m or 2d"
 # Beyond this share of the normal distribution lies one draw in a hundred.
 _P99 = NormalDist().inv_cdf(0.99)
 # Half of one over this is the nearest that a draw comes to 0 or 1, and both are exact in floating point.
@@ -27,15 +21,7 @@ class Seconds(float):
     @classmethod
     def read(cls, given: object) -> "Seconds":
         """The time that a number of seconds or a text stands for; ValueError says what fits."""
-        if isinstance(given, str) and len(given) <= 64 and _TEXT.fullmatch(given):
-            seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(given))
-        elif isinstance(given, int | float) and not isinstance(given, bool):
-            seconds = float(given) if abs(given) <= MAX_SECONDS else math.inf
-        else:
-            raise ValueError(f"{str(given)[:40]!r} is no length of time: {_FITS}")
-        if not 0 <= seconds <= MAX_SECONDS:
-            raise ValueError(f"{str(given)[:40]!r} is not between 0 and 366 days")
-        return cls(seconds)
+        return cls(duration.parse(given))
 
 
 class Delay(ABC):

@@ -1,0 +1,238 @@
+"""Load for a shard, as a process of its own: many clusters on few connections, and how soon roll-ups are acknowledged.
+
+`python -m bench.shard_load --target HOST:PORT --clusters 1000 --rate 1000 --seconds 600`. One JSON line a second goes
+to stderr, one with everything to stdout at the end.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import resource
+import sys
+from collections.abc import Callable, Sequence
+
+import grpc
+import msgspec
+
+from bench.shard_streams import Histogram, LoadedCluster, Rows, Tally
+from bigfleet.model.resources import Resources, demand
+from bigfleet.transport.address import dial_address
+from bigfleet.transport.grpc_options import CHANNEL_OPTIONS
+
+STREAMS_PER_CHANNEL = 90
+"""A shard takes 100 on one connection, and one that has just ended counts for a moment."""
+
+# Without a pool of its own each channel would share the connection of the others.
+_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+_TICK_SECONDS = 0.01
+_OPEN_SECONDS = 60.0
+_LAST_ACKS_SECONDS = 5.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do; see `--help`."""
+
+    target: str
+    clusters: int = 100
+    rate: float = 100.0
+    seconds: float = 60.0
+    changed: float = 0.01
+    rows: int = 10
+    pods: int = 20
+    pod: Resources = (("cpu", 1000), ("memory", 2 * 2**20))
+    connect_rate: float = 500.0
+    prefix: str = "load"
+    stranger: bool = False
+    burst: int = 0
+    burst_at: float = 10.0
+
+
+class Load:
+    """All clusters, and what is measured of them."""
+
+    def __init__(self, options: Options) -> None:
+        self._options, self._tally = options, Tally()
+        self._rows = Rows(options.rows, options.pods, options.pod, options.burst)
+        target = str(dial_address(options.target))
+        channels = -(-options.clusters // STREAMS_PER_CHANNEL)
+        self._channels = [grpc.aio.insecure_channel(target, _OPTIONS) for _ in range(channels)]
+        self._clusters = [
+            LoadedCluster(
+                f"{options.prefix}-{number:05d}",
+                self._channels[number // STREAMS_PER_CHANNEL],
+                self._tally,
+                self._rows.plain,
+                reports=not options.stranger,
+            )
+            for number in range(options.clusters)
+        ]
+        self._late = 0.0
+        self._burst: dict[str, object] = {}
+
+    async def run(self) -> dict[str, object]:
+        """Connect, send, measure; returns all figures."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(cluster.run(number / self._options.connect_rate))
+                    for number, cluster in enumerate(self._clusters)
+                ]
+                await _look(
+                    lambda: self._tally.open_streams == len(tasks),
+                    _OPEN_SECONDS + len(tasks) / self._options.connect_rate,
+                )
+                opened = {"streams": self._tally.open_streams, "seconds": round(clock() - began, 2)}
+                # What stands now stands to the end; looking at it again and again would cost more than the load.
+                gc.collect()
+                gc.freeze()
+                figures = {"clusters": len(tasks), "opened": opened, **await self._measure()}
+                for task in tasks:
+                    task.cancel()
+            return figures
+        finally:
+            gc.unfreeze()
+            await asyncio.gather(*(channel.close() for channel in self._channels))
+
+    async def _measure(self) -> dict[str, object]:
+        tally = self._tally
+        tally.restart()
+        clock = asyncio.get_running_loop().time
+        before, began = _cpu_seconds(), clock()
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._tell()), group.create_task(self._send_burst())]
+            await self._send_all(began)
+            spent, took = _cpu_seconds() - before, clock() - began
+            await _look(lambda: not tally.unanswered, _LAST_ACKS_SECONDS)
+            for helper in helpers:
+                helper.cancel()
+        return {
+            **self._figures(tally.latency),
+            "seconds": round(took, 2),
+            "unanswered": tally.unanswered,
+            "refusal": tally.refusal,
+            "dropped": dict(tally.dropped),
+            "blobs": tally.blobs,
+            "reclaims": tally.reclaims,
+            "own_cpu_cores": round(spent / took, 3),
+            "own_cpu_us_per_rollup": round(spent / tally.sent * 1e6) if tally.sent else None,
+            "own_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "own_late_ms_max": round(self._late * 1000, 1),
+            "burst": self._burst or None,
+        }
+
+    async def _send_all(self, began: float) -> None:
+        """Roll-ups of all clusters in turn, at the rate, whether or not they are answered."""
+        clock, options, rows = asyncio.get_running_loop().time, self._options, self._rows
+        number, changes, wake = 0, 0.0, began
+        while (now := clock()) < began + options.seconds:
+            self._late = max(self._late, now - wake)
+            while number < int((now - began) * options.rate):
+                cluster = self._clusters[number % len(self._clusters)]
+                number += 1
+                changes += options.changed
+                if changes >= 1 and cluster.rows is not rows.burst:
+                    changes -= 1
+                    cluster.rows = rows.more if cluster.rows is rows.plain else rows.plain
+                cluster.roll_up()
+            wake = now + _TICK_SECONDS
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _send_burst(self) -> None:
+        """Ask for many machines at once on the first cluster, and see how soon they are there."""
+        pods, cluster, clock = self._options.burst, self._clusters[0], asyncio.get_running_loop().time
+        if not pods:
+            return
+        await asyncio.sleep(self._options.burst_at)
+        before = set(cluster.configured)
+        cluster.rows = self._rows.burst
+        began = clock()
+        cluster.roll_up()
+        there: list[float] = []
+        while len(there) < pods:
+            await asyncio.sleep(10 * _TICK_SECONDS)
+            there = sorted(at - began for machine, at in cluster.configured.items() if machine not in before)
+            marks = {"half": pods // 2, "nine_tenths": pods * 9 // 10, "all": pods}
+            seconds = {name: round(there[n - 1], 2) if 0 < n <= len(there) else None for name, n in marks.items()}
+            self._burst = {"pods": pods, "machines": len(there), "seconds": seconds}
+
+    async def _tell(self) -> None:
+        while True:
+            self._tally.recent = Histogram()
+            await asyncio.sleep(1.0)
+            print(json.dumps(self._figures(self._tally.recent)), file=sys.stderr, flush=True)
+
+    def _figures(self, latency: Histogram) -> dict[str, object]:
+        tally = self._tally
+        return {
+            "streams": tally.open_streams,
+            "sent": tally.sent,
+            "acked": tally.acked,
+            "refused": tally.refused,
+            "skipped": tally.skipped,
+            "latency_ms": latency.milliseconds(),
+            "configured": sum(len(cluster.configured) for cluster in self._clusters),
+        }
+
+
+async def _look(is_so: Callable[[], bool], seconds: float) -> None:
+    """Wait until it is so, but no longer than that."""
+    for _ in range(int(seconds / _TICK_SECONDS)):
+        if is_so():
+            return
+        await asyncio.sleep(_TICK_SECONDS)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _options(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m bench.shard_load", description="Put a shard under load.")
+    defaults = Options(target="")
+    parser.add_argument("--target", required=True, metavar="HOST:PORT", help="the shard, without TLS")
+    for name, kind, meaning in (
+        ("clusters", int, "streams, each a cluster of its own"),
+        ("rate", float, "roll-ups a second in all; 0 for idle streams"),
+        ("seconds", float, "for how long, once all streams are open"),
+        ("changed", float, "share of roll-ups that change the demand"),
+        ("rows", int, "rows of a roll-up"),
+        ("pods", int, "pods of a cluster, over all rows"),
+        ("connect-rate", float, "streams opened a second"),
+        ("prefix", str, "what cluster ids begin with"),
+        ("burst", int, "pods, each on a machine of its own, that the first cluster asks for at once"),
+        ("burst-at", float, "when, in seconds from the start of the measurement"),
+    ):
+        default = getattr(defaults, name.replace("-", "_"))
+        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{meaning} (default {default})")
+    parser.add_argument("--pod", default="cpu=1,memory=2Gi", help="what one pod asks for (default %(default)s)")
+    parser.add_argument("--stranger", action="store_true", help="be an operator without features of ours")
+    given = vars(parser.parse_args(arguments))
+    for name in ("clusters", "rows", "connect_rate"):
+        if given[name] <= 0:
+            parser.error(f"--{name.replace('_', '-')}: must be above 0")
+    try:
+        given["pod"] = demand(dict(part.split("=", 1) for part in given["pod"].split(",")))
+    except ValueError as error:
+        parser.error(f"--pod: {error}; write it as in cpu=1,memory=2Gi")
+    return Options(**given)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run it as told."""
+    options = _options(arguments)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    async def load() -> dict[str, object]:
+        return await Load(options).run()
+
+    print(json.dumps(asyncio.run(load())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,287 @@
+"""The shard without I/O: what the parts say to each other, whatever happens outside.
+
+Every public method is an event; what it wants done waits in `orders` for the shell. The engine is not here: the shell
+takes a `brief` to it and brings its decision back, so that events go on while it decides.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from bigfleet.engine.available import Available
+from bigfleet.engine.records import Action, Kind
+from bigfleet.model.machine import Machine, MachineState
+from bigfleet.provider.records import Ack, Answer, Listing
+from bigfleet.shard import effects as does
+from bigfleet.shard import session as says
+from bigfleet.shard.commitments import resumed
+from bigfleet.shard.execute import Problem
+from bigfleet.shard.journal import Batch, Kept, Values
+from bigfleet.shard.orders import EndStream, Look
+from bigfleet.shard.reactions import Reactions
+from bigfleet.shard.stamps import Binding
+from bigfleet.shard.state import Clocks, Settings
+from bigfleet.telemetry.metrics import ShardMetrics
+from bigfleet.transport.identity import Identity
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+_log = structlog.get_logger("bigfleet.shard")
+
+_S = MachineState
+_PREEMPT_WAIT_SECONDS = 15 * 60.0
+
+
+class Core(Reactions):
+    """One shard."""
+
+    def __init__(self, settings: Settings, epoch: int, kept: Kept, clocks: Clocks, metrics: ShardMetrics) -> None:
+        super().__init__(settings, epoch, kept, clocks, metrics)
+        self._restore(kept, clocks.now())
+
+    # The start.
+
+    def _restore(self, kept: Kept, now: float) -> None:
+        if self.paused:
+            self.execute.pause(now)
+            self.recovery.pause(now)
+        self.metrics.actuation_paused.set(self.paused)
+        self.supply.resume_idle({machine_id: kept.written - since for machine_id, since in kept.idle.items()}, now)
+        by_provider: dict[str, dict[str, Machine]] = {}
+        for machine_id, (provider, machine) in kept.machines.items():
+            by_provider.setdefault(provider, {})[machine_id] = machine
+        for provider, machines in by_provider.items():
+            # Until the provider has listed, its machines count as the file last knew them, and none is acted on.
+            self.supplied(self.supply.listed(provider, Listing(machines, (), b"", full=False, began=now), now))
+            self.supply.provider_lost(provider)
+        for cluster in self.demand:
+            self.picture.touch_cluster(cluster)
+        away = self.clocks.wall() - kept.wall
+        commitments = [resumed(each, kept.written, away, now) for each in kept.commitments.values()]
+        for commitment in commitments:
+            self.supply.in_flight(commitment.machine, True)
+        self.executed(self.execute.restore(commitments, now))
+        for commitment in commitments:
+            self._concern(commitment.machine)
+        self.supply.epoch = self.epoch
+
+    # What providers say.
+
+    def listed(self, provider: str, listing: Listing) -> None:
+        """A List has ended, or a slice of one has come (then it is not `full`)."""
+        first = not self.supply.has_listed(provider)
+        was_reachable = self.supply.is_reachable(provider)
+        # A life before this one may have gone by an epoch that its file did not survive: those are a floor, no rival.
+        self.supply.epoch = None if first else self.epoch
+        self.supplied(self.supply.listed(provider, listing, self.clocks.now()))
+        self.supply.epoch = self.epoch
+        if first and listing.full and not self.had_file:
+            unsettled = (m.id for m in self.supply.machines_of(provider) if m.state in (_S.CREATING, _S.DRAINING))
+            self.unsettled_at_start.update(unsettled)
+        if not was_reachable:
+            self.picture.touch_all(machine.id for machine in self.supply.machines_of(provider))
+        self.next_binding = max(self.next_binding, self.supply.highest_number + 1)
+
+    def provider_lost(self, provider: str) -> None:
+        """The provider does not answer."""
+        if self.supply.is_reachable(provider):
+            self.supply.provider_lost(provider)
+            self.picture.touch_all(machine.id for machine in self.supply.machines_of(provider))
+
+    def got(self, provider: str, machine_id: str, answer: Answer | None, began: float) -> None:
+        """A Get was answered; None says that there is no such machine."""
+        now = self.clocks.now()
+        self.supplied(self.supply.got(provider, machine_id, answer, began, now))
+        self.executed(self.execute.settled(machine_id, now))
+        self.cured(self.recovery.settled(machine_id, now))
+
+    def acknowledged(self, ask: does.Ask, ack: Ack) -> None:
+        """A call was taken, and its ack fits."""
+        now = self.clocks.now()
+        self.supplied(self.supply.acknowledged(ask.machine, ack.machine, ack.refused, now))
+        if self._is_executing(ask):
+            self.executed(self.execute.acknowledged(ask.machine, now))
+        else:
+            self.cured(self.recovery.acknowledged(ask.machine, now))
+
+    def call_failed(self, ask: does.Ask, problem: Problem, text: str, ack: Ack | None = None) -> None:
+        """A call brought no ack that fits; one that does not fit is the truth about the machine all the same."""
+        now = self.clocks.now()
+        if ack is not None:
+            self.supplied(self.supply.acknowledged(ask.machine, ack.machine, ack.refused, now))
+        if self._is_executing(ask):
+            self.executed(self.execute.call_failed(ask.machine, problem, text))
+        else:
+            self.cured(self.recovery.call_failed(ask.machine, problem, now))
+
+    def awaits(self, provider: str) -> bool:
+        """Whether a machine of the provider is under way."""
+        return any(commitment.provider == provider for commitment in self.execute) or self.recovery.awaits(provider)
+
+    def is_wanted(self, ask: does.Ask) -> bool:
+        """Whether a call that waited for its turn is still to be made."""
+        return not self.stood_down and (self._is_executing(ask) or self.recovery.wants(ask))
+
+    def binding(self, ask: does.Ask) -> Binding:
+        """What a Configure's machine is stamped with."""
+        if ask.stamp is None:
+            raise ValueError(f"machine {ask.machine!r}: a Configure without a stamp")
+        return Binding(ask.stamp, self.settings.shard_id, self.epoch, int(self.clocks.wall()))
+
+    # What operators say.
+
+    def said(self, outputs: Iterable[says.Output]) -> None:
+        """A stream brought this."""
+        now = self.clocks.now()
+        for output in outputs:
+            match output:
+                case says.Opened(cluster=cluster, features=features, replaced=replaced):
+                    self._opened(cluster, features, replaced, now)
+                case says.Ended(cluster=cluster):
+                    self._closed(cluster, now)
+                case says.RolledUp(cluster=cluster, rollup=rollup):
+                    self._rolled_up(cluster, rollup, now)
+                case says.RollupRefused(cluster=cluster, reason=reason):
+                    _log.warning("rollup_refused", cluster=cluster, reason=reason)
+                    self.metrics.rollups_rejected.of(cluster).inc()
+                    self._acknowledge(cluster, "", reason)
+                case says.BlobAnswered(request=request, user_data=blob, ttl_seconds=ttl):
+                    self._answered(request, now)
+                    self.executed(self.execute.blob_answered(request, blob, ttl, now))
+                case says.BlobFailed(cluster=cluster, request=request, error=error):
+                    self._answered(request, now)
+                    _log.warning("bootstrap_refused", cluster=cluster, request=request, error=error)
+                    self.executed(self.execute.blob_failed(request, error))
+                case says.ReclaimAcked(instruction=instruction):
+                    self.executed(self.execute.reclaim_acked(instruction, now))
+                    self.cured(self.recovery.reclaim_acked(instruction, now))
+                case says.NodeReady(machine=machine, state=state):
+                    self.readied(self.readiness.reported(machine, state, now))
+                case says.NodeDrained(instruction=instruction, empty=True):
+                    self.executed(self.execute.node_drained(instruction, now))
+                    self.cured(self.recovery.node_drained(instruction, now))
+                case says.NodeDrained(instruction=instruction, reason=reason):
+                    self.executed(self.execute.node_not_drained(instruction, reason))
+                    self.cured(self.recovery.node_not_drained(instruction, now))
+                case says.IdentityRefused(cluster=cluster, reason=reason):
+                    _log.warning("session_identity_refused", cluster=cluster, reason=reason)
+                    self.metrics.session_identity_rejected.inc()
+                case says.Strayed(cluster=cluster, thing=thing, name=name):
+                    _log.info("frame_about_unknown_thing", cluster=cluster, thing=thing, name=name[:100])
+                case says.Send(cluster=cluster, frame=frame):
+                    self.talk.send(cluster, frame, now)
+                case says.Close(stream=stream, code=code, reason=reason):
+                    self.orders.append(EndStream(stream, code, reason))
+                case says.Cordoned():
+                    pass
+
+    def stream(self, peer: Identity | None) -> says.Session:
+        """A stream has begun."""
+        return self.sessions.stream(peer, self.clocks.now())
+
+    # Time and people.
+
+    def tick(self) -> None:
+        """Time has passed; before every decision."""
+        now = self.clocks.now()
+        self.wanted(self.demand.tick(now))
+        self.executed(self.execute.tick(now))
+        self.cured(self.recovery.tick(now))
+        self.readied(self.readiness.tick(now, self._configured, self._is_empty))
+        for cluster in {commitment.cluster for commitment in self.execute} - {""}:
+            if not self.demand.live(cluster):
+                self.executed(self.execute.not_live(cluster))
+        for cluster in self.rails.tick(now):
+            self.picture.touch_cluster(cluster)
+        self.picture.tick(now)
+        self.holdings.forget(now)
+        self.orders += [Look(doubt.machine_id, doubt.provider) for doubt in self.supply.doubts()]
+
+    def pause(self) -> bool:
+        """Send nothing more to anybody until `resume`; whether it was so before."""
+        before, self.paused = self.paused, True
+        self.executed(self.execute.pause(self.clocks.now()))
+        self.cured(self.recovery.pause(self.clocks.now()))
+        self.metrics.actuation_paused.set(1)
+        return before
+
+    def resume(self) -> bool:
+        """Go on; whether it was paused."""
+        before, self.paused = self.paused, False
+        self.executed(self.execute.resume(self.clocks.now()))
+        self.cured(self.recovery.resume(self.clocks.now()))
+        self.metrics.actuation_paused.set(0)
+        return before
+
+    def forget(self, cluster: str) -> int:
+        """Withdraw a cluster's demand for good (protocol.md 11); how many machines will be given back."""
+        self.wanted(self.demand.forget(cluster))
+        return len(self.holdings.of(cluster))
+
+    def may_acquire(self) -> bool:
+        """Without its file a shard acquires nothing until every provider has listed (protocol.md 9)."""
+        return self.had_file or all(map(self.supply.has_listed, self.settings.providers))
+
+    def may_preempt(self) -> bool:
+        """Nor preempts while what was on its way at the start still is, for a quarter of an hour."""
+        waited = self.clocks.now() - self.started >= _PREEMPT_WAIT_SECONDS
+        return self.may_acquire() and (waited or not self.unsettled_at_start)
+
+    # Decisions.
+
+    def commit(self, action: Action, began: float) -> bool:
+        """Commit to an action of the cycle that began then; whether nothing stood in its way.
+
+        It is begun once it is durable.
+        """
+        now = self.clocks.now()
+        effects = self.execute.decided(action, now)
+        self.executed(effects)
+        if effects and action.stamp is not None:
+            self.next_binding = max(self.next_binding, action.stamp.number + 1)
+        if effects and action.kind is Kind.RECLAIM:
+            self.rails.given_back(action.cluster, began)
+            self.picture.touch_cluster(action.cluster)
+        return bool(effects)
+
+    def released(self, machine_ids: Iterable[str]) -> None:
+        """No need takes these machines any more."""
+        self.executed(self.execute.released(machine_ids))
+
+    def offer(self, free: Mapping[str, Iterable[Available]]) -> None:
+        """Tell clusters what they could still have, where that is news."""
+        now = self.clocks.now()
+        for cluster, answers in free.items():
+            for update in self.available.worked_out(cluster, answers, self.timings.until_ready, now):
+                self.talk.send(cluster, pb.ShardMessage(available_capacity=update), now)
+
+    def take_ended(self) -> list[does.Ended]:
+        """Commitments that ended since this was last asked."""
+        ends, self.ends = self.ends, []
+        return ends
+
+    # What is to be made durable.
+
+    def take_batch(self) -> Batch:
+        """What the local file must hold next."""
+        excess, holds = self.rails.kept()
+        return self.filing.take(
+            Values(
+                next_arrival=self.demand.next_arrival,
+                next_binding=self.next_binding,
+                paused=self.paused,
+                holdouts=self.holdouts.kept(self.clocks.now()),
+                drains=self.timings.drains.kept(),
+                reclaim_holds=holds,
+                excess_since=excess,
+            )
+        )
+
+    def unwritten(self, batch: Batch, machine_ids: Iterable[str]) -> None:
+        """The batch could not be written: what these machines were committed to ends unbegun."""
+        self.filing.put_back(batch)
+        self.executed(self.execute.released(machine_ids))
+
+    def begin(self, machine_ids: Iterable[str]) -> None:
+        """The commitments of these machines are durable."""
+        if not self.stood_down:
+            self.executed(self.execute.begin(machine_ids, self.clocks.now()))

@@ -1,0 +1,71 @@
+"""What slows giving back down: since when a cluster has had excess, what it gave lately, what would not empty.
+
+Times are seconds on the shard's clock; the engine gets them whole, rounded so that nothing goes early.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+WINDOW_SECONDS = 10.0
+"""The rail on reclaims is per so many seconds, whatever the cycles (protocol.md 17)."""
+
+# Timers fire a little early at times, and cycles are as long as the window.
+_TIMER_SLACK = 0.05
+
+GIVEN_UP_SECONDS = 30 * 60.0
+"""How long a machine that would not empty is no candidate (protocol.md 14)."""
+
+
+class Rails:
+    """By cluster and by machine."""
+
+    def __init__(self, excess_since: Mapping[str, float], holds: Mapping[str, float]) -> None:
+        self._excess = dict(excess_since)
+        self._given: dict[str, deque[float]] = {}
+        self._holds = dict(holds)
+
+    def excess(self, clusters: Iterable[str], now: float) -> set[str]:
+        """These clusters have excess after the last decision, and no others; returns those for which that is new."""
+        having = set(clusters)
+        changed = having ^ self._excess.keys()
+        self._excess = {cluster: self._excess.get(cluster, now) for cluster in having}
+        return changed
+
+    def given_back(self, cluster: str, now: float) -> None:
+        """A machine of the cluster is being reclaimed."""
+        self._given.setdefault(cluster, deque()).append(now)
+
+    def tick(self, now: float) -> set[str]:
+        """The clusters whose window has moved on."""
+        changed = set()
+        for cluster, times in list(self._given.items()):
+            while times and now - times[0] >= WINDOW_SECONDS - _TIMER_SLACK:
+                times.popleft()
+                changed.add(cluster)
+            if not times:
+                del self._given[cluster]
+        for machine_id in [machine_id for machine_id, until in self._holds.items() if until <= now]:
+            del self._holds[machine_id]
+        return changed
+
+    def hold(self, machine_id: str, now: float) -> None:
+        """The machine would not empty."""
+        self._holds[machine_id] = now + GIVEN_UP_SECONDS
+
+    def excess_since(self, cluster: str) -> int | None:
+        """For ClusterRecord.excess_since."""
+        since = self._excess.get(cluster)
+        return None if since is None else math.ceil(since)
+
+    def in_window(self, cluster: str) -> int:
+        """For ClusterRecord.reclaimed_in_window."""
+        return len(self._given.get(cluster, ()))
+
+    def hold_until(self, machine_id: str) -> int:
+        """For MachineRecord.reclaim_hold_until."""
+        return math.ceil(self._holds.get(machine_id, 0.0))
+
+    def kept(self) -> tuple[dict[str, float], dict[str, float]]:
+        """For the local file: excess by cluster, holds by machine."""
+        return dict(self._excess), dict(self._holds)

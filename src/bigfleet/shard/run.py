@@ -1,0 +1,200 @@
+"""A shard as a process: files, sockets and signals around `Shard`."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from bigfleet.provider.client import ProviderClient, provider_dialer
+from bigfleet.provider.epoch import EpochFile
+from bigfleet.provider.fencing import Fencing
+from bigfleet.shard.admin import Admin
+from bigfleet.shard.audit import AuditLog
+from bigfleet.shard.config import Config
+from bigfleet.shard.core import Core
+from bigfleet.shard.deciding import Deciding
+from bigfleet.shard.desk import Desk
+from bigfleet.shard.inspection import Inspection
+from bigfleet.shard.journal import Journal
+from bigfleet.shard.shard import Shard
+from bigfleet.shard.state import Clocks, Settings
+from bigfleet.telemetry.health import Heartbeat, Readiness
+from bigfleet.telemetry.http import HealthEndpoint
+from bigfleet.telemetry.logs import bound_ids
+from bigfleet.telemetry.metrics import ShardMetrics
+from bigfleet.telemetry.traces import Tracing, tracer
+from bigfleet.transport.address import Address, TCPAddress
+from bigfleet.transport.grpc_options import SERVER_OPTIONS
+from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.listen import bind, open_listener
+from bigfleet.transport.renewal import LiveTLS
+from bigfleet.transport.tls import TLSConfigError
+
+_log = structlog.get_logger("bigfleet.shard")
+
+T = TypeVar("T")
+
+EPOCH_FILE, JOURNAL_FILE = "epoch", "shard.db"
+
+_STOP_SECONDS = 1.0
+# After a signal the process ends within this, whatever hangs: all that matters is durable.
+_HARD_STOP_SECONDS = 20.0
+
+
+class _Outside:
+    """Files, threads and fencing of a real process."""
+
+    def __init__(self, file: Journal, log: AuditLog, tracing: Tracing, epoch: EpochFile, fencing: Fencing) -> None:
+        self.file, self.log, self.tracing = file, log, tracing
+        self._epoch, self._fencing = epoch, fencing
+
+    async def threads(self, work: Callable[..., T], /, *args: Any) -> T:
+        return await asyncio.to_thread(work, *args)
+
+    async def raise_epoch(self, floor: int) -> int:
+        epoch = await asyncio.to_thread(self._epoch.raise_above, floor)
+        self._fencing.renew(epoch)
+        _log.warning("epoch_raised", epoch=epoch, seen=floor)
+        return epoch
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A shard that is up: its addresses as they came out, and the shard itself."""
+
+    address: Address
+    metrics_port: int
+    shard: Shard
+    running: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[Served]:
+    """Serve for as long as the body runs, then drain."""
+    tls = None if config.tls is None else LiveTLS.start(config.tls)
+    if tls is not None and tls.identity != Identity(Kind.SHARD, config.shard_id):
+        wanted = Identity(Kind.SHARD, config.shard_id)
+        raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this shard's is {wanted}")
+    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    registry, heartbeat = CollectorRegistry(), Heartbeat()
+    readiness = Readiness("providers", "fencing", "local file")
+    metrics = ShardMetrics(registry)
+    async with AsyncExitStack() as stack:
+        epoch = EpochFile.start(config.data_dir / EPOCH_FILE, config.shard_id)
+        stack.callback(epoch.close)
+        journal = Journal.open(config.data_dir / JOURNAL_FILE, config.shard_id)
+        stack.callback(journal.close)
+        audit = AuditLog.open(config.audit_log, config.audit_log_size, config.audit_log_files)
+        tracing = tracer(config.trace_endpoint, "bigfleet-shard")
+        stack.callback(tracing.close)
+        http = stack.enter_context(HealthEndpoint(open_listener(config.metrics_listen), registry, readiness, heartbeat))
+        beating = asyncio.create_task(heartbeat.keep())
+        stack.callback(beating.cancel)
+        fencing = Fencing(config.shard_id, epoch.epoch)
+        clients = {
+            each.name: ProviderClient(each.name, provider_dialer(each.name, each.address, tls), fencing, metrics)
+            for each in config.providers
+        }
+        for client in clients.values():
+            stack.push_async_callback(client.close)
+        settings = Settings(
+            config.shard_id, tuple(clients), config.bootstrap_timeout, config.ready_timeout, config.actuation_paused
+        )
+        kept = await asyncio.to_thread(journal.load)
+        core = Core(settings, epoch.epoch, kept, Clocks(time.monotonic, time.time), metrics)
+        shard = Shard(
+            core,
+            Deciding(core, config.policy(), dry_run=config.dry_run),
+            clients,
+            _Outside(journal, audit, tracing, epoch, fencing),
+            config,
+        )
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        desk = Desk(shard)
+        shard.streams.add_to(server)
+        Inspection(desk).add_to(server)
+        Admin(desk).add_to(server)
+        port = bind(server, config.listen, None if tls is None else tls.server_credentials())
+        await server.start()
+        stack.push_async_callback(server.stop, _STOP_SECONDS)
+        listen = config.listen
+        address = TCPAddress(listen.host, port) if isinstance(listen, TCPAddress) else listen
+        _log.info(
+            "shard_serving",
+            address=str(address),
+            metrics_port=http.port,
+            epoch=core.epoch,
+            machines_on_file=len(kept.machines),
+            actions_on_file=len(kept.commitments),
+            providers=list(clients),
+            paused=core.paused,
+            dry_run=config.dry_run,
+            tls=tls is not None,
+        )
+        if config.exposed:
+            _log.warning("sessions_unprotected", listen=str(listen), advice="give --tls-cert, --tls-key and --tls-ca")
+        if not clients:
+            _log.warning("no_provider", advice="name one with --provider name=host:port; until then nothing is bought")
+        running = asyncio.create_task(shard.run())
+        watching = asyncio.create_task(_watch(shard, readiness))
+        stack.callback(watching.cancel)
+        try:
+            yield Served(address, http.port, shard, running)
+        finally:
+            readiness.fail("providers", "shutting down")
+            shard.stop()
+            await running
+
+
+async def serve(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        watchdog = threading.Timer(_HARD_STOP_SECONDS, _end_hard)
+        watchdog.daemon = True
+        watchdog.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    with bound_ids(shard=config.shard_id):
+        async with serving(config) as served:
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({served.running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            _log.info("shard_stopping")
+
+
+async def _watch(shard: Shard, readiness: Readiness) -> None:
+    """Say whether the shard is ready, for as long as this runs."""
+    core = shard.core
+    while True:
+        silent = [name for name in core.settings.providers if not core.supply.has_listed(name)]
+        if silent and len(silent) == len(core.settings.providers):
+            readiness.fail("providers", f"none has listed yet: {', '.join(silent)}")
+        else:
+            readiness.meet("providers")
+        if core.stood_down:
+            readiness.fail("fencing", core.stood_down)
+        else:
+            readiness.meet("fencing")
+        if core.durable:
+            readiness.meet("local file")
+        else:
+            readiness.fail("local file", "cannot be written; no action starts")
+        await asyncio.sleep(0.5)
+
+
+def _end_hard() -> None:
+    _log.error("shard_ended_hard", reason="something did not let itself be ended", seconds=_HARD_STOP_SECONDS)
+    os._exit(1)
