@@ -95,6 +95,11 @@ bench: $(STAMP) ## measure every budget (ONLY=model for one part)
 	$(call say,benchmarks $(ONLY))
 	@$(BIN)/python -m bench $(ONLY)
 
+.PHONY: soak
+soak: warm-up ## the long forms: ten minutes of load, 200 kills, days of churn (ONLY=days for one part)
+	$(call say,soaking $(ONLY))
+	@$(BIN)/python -m bench.soak $(ONLY)
+
 .PHONY: search-laws
 search-laws: warm-up ## hunt for fleets that break a law of the engine (SECONDS=60)
 	$(call say,searching for $(SECONDS) s)

@@ -14,7 +14,7 @@ from bigfleet.model.machine import Machine, MachineState
 from bigfleet.provider.records import Ack, Answer, Listing
 from bigfleet.shard import effects as does
 from bigfleet.shard import session as says
-from bigfleet.shard.commitments import resumed
+from bigfleet.shard.commitments import AWAITING, resumed
 from bigfleet.shard.execute import Problem
 from bigfleet.shard.journal import Batch, Kept, Values
 from bigfleet.shard.orders import EndStream, Look
@@ -29,6 +29,8 @@ _log = structlog.get_logger("bigfleet.shard")
 
 _S = MachineState
 _PREEMPT_WAIT_SECONDS = 15 * 60.0
+_POLL_SECONDS = 60.0
+_AWAITED = frozenset(AWAITING.values())
 
 
 class Core(Reactions):
@@ -36,6 +38,7 @@ class Core(Reactions):
 
     def __init__(self, settings: Settings, epoch: int, kept: Kept, clocks: Clocks, metrics: ShardMetrics) -> None:
         super().__init__(settings, epoch, kept, clocks, metrics)
+        self._polled = clocks.now()
         self._restore(kept, clocks.now())
 
     # The start.
@@ -195,6 +198,15 @@ class Core(Reactions):
         self.picture.tick(now)
         self.holdings.forget(now)
         self.orders += [Look(doubt.machine_id, doubt.provider) for doubt in self.supply.doubts()]
+        self._poll(now)
+
+    def _poll(self, now: float) -> None:
+        """Look at machines that have been under way for long: a list may have been lost on the way (protocol.md 6)."""
+        if now - self._polled < _POLL_SECONDS:
+            return
+        self._polled = now
+        waiting = (c for c in self.execute if c.step in _AWAITED and now - c.began >= _POLL_SECONDS)
+        self.orders += [Look(commitment.machine, commitment.provider) for commitment in waiting]
 
     def pause(self) -> bool:
         """Send nothing more to anybody until `resume`; whether it was so before."""

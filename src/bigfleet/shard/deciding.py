@@ -21,6 +21,7 @@ _log = structlog.get_logger("bigfleet.shard")
 
 UNREADY_GRACE_SECONDS = 600
 
+_NAMED = 10
 _ACQUIRES = frozenset({Kind.BOOTSTRAP, Kind.PROVISION, Kind.PREEMPT})
 
 
@@ -33,6 +34,7 @@ class Deciding:
         self.decided_at_unix_nanos = 0
         self.ledger = Ledger()
         self._intents: frozenset[tuple[Kind, str, str]] = frozenset()
+        self._silent: list[str] = []
 
     def policy(self) -> Policy:
         """What the engine goes by now."""
@@ -52,6 +54,7 @@ class Deciding:
         core.metrics.reclaims_capped.inc(len(decision.capped))
         core.released(decision.dropped)
         short = self._account(decision)
+        self._watch_silence(now)
         records: list[Record] = []
         begun: list[str] = []
         intents: set[tuple[Kind, str, str]] = set()
@@ -143,6 +146,14 @@ class Deciding:
                 escalated=sum(entry.escalated for entry in report.entries),
             )
         return {(need.cluster, need.key): f"short of {_words(need.deficit)}" for need in short}
+
+    def _watch_silence(self, now: float) -> None:
+        """Say which clusters have not been heard of for a day, once for each time that they are others."""
+        silent = self._core.demand.silent(now)
+        if silent and silent != self._silent:
+            advice = "bigfleetctl clusters forget, for those that are gone for good"
+            _log.warning("clusters_silent", count=len(silent), clusters=silent[:_NAMED], advice=advice)
+        self._silent = silent
 
     def _record(self, action: Action, event: str, short: dict[tuple[str, NeedKey], str], before: float) -> Record:
         core, stamp = self._core, action.stamp

@@ -112,6 +112,8 @@ class Desk:
 
     async def forget(self, cluster_id: str) -> int:
         """Withdraw a cluster's demand; how many machines it has."""
+        # There is no way back from it, so whether the file can be written is tried first.
+        await self._shard.write_now()
         machines = self._shard.core.forget(cluster_id)
         await self._shard.write_now()
         self._shard.pump()

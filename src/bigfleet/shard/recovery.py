@@ -292,7 +292,7 @@ class Recovery:
         if case.tried:
             case.seconds = min(2 * case.seconds, LONGEST_SECONDS)
             case.due = self._running(now) + case.seconds
-        case.step, case.tried, case.answer = _Step.RESTING, (), None
+        case.step, case.tried = _Step.RESTING, ()
         machine = self._around.machine(case.machine)
         if machine is not None and machine.state is _S.FAILED:
             return self._withdraw(case, "the machine is not drained now")
@@ -306,7 +306,7 @@ class Recovery:
         case.failed = False
         if case.step in (_Step.CALLING, _Step.DOUBT):
             return []
-        case.step, case.tried, case.answer = _Step.RESTING, (), None
+        case.step, case.tried = _Step.RESTING, ()
         effects: list[Effect] = []
         if machine is None or machine.cluster != case.cluster:
             effects = self._withdraw(case, "the machine has left the cluster")

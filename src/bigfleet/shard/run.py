@@ -19,7 +19,7 @@ from bigfleet.provider.epoch import EpochFile
 from bigfleet.provider.fencing import Fencing
 from bigfleet.shard.admin import Admin
 from bigfleet.shard.audit import AuditLog
-from bigfleet.shard.config import Config
+from bigfleet.shard.config import Config, ConfigError
 from bigfleet.shard.core import Core
 from bigfleet.shard.deciding import Deciding
 from bigfleet.shard.desk import Desk
@@ -83,7 +83,11 @@ async def serving(config: Config) -> AsyncIterator[Served]:
     if tls is not None and tls.identity != Identity(Kind.SHARD, config.shard_id):
         wanted = Identity(Kind.SHARD, config.shard_id)
         raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this shard's is {wanted}")
-    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        problem = f"cannot be made: {error.strerror or error}; name a folder that this program may write to"
+        raise ConfigError(f"--data-dir {config.data_dir}", problem) from error
     registry, heartbeat = CollectorRegistry(), Heartbeat()
     readiness = Readiness("providers", "fencing", "local file")
     metrics = ShardMetrics(registry)
@@ -94,7 +98,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         stack.callback(journal.close)
         audit = AuditLog.open(config.audit_log, config.audit_log_size, config.audit_log_files)
         tracing = tracer(config.trace_endpoint, "bigfleet-shard")
-        stack.callback(tracing.close)
+        stack.push_async_callback(asyncio.to_thread, tracing.close)
         http = stack.enter_context(HealthEndpoint(open_listener(config.metrics_listen), registry, readiness, heartbeat))
         beating = asyncio.create_task(heartbeat.keep())
         stack.callback(beating.cancel)

@@ -18,6 +18,7 @@ from bigfleet.shard.audit import AuditError, Record
 from bigfleet.shard.calls import Caller, Calls
 from bigfleet.shard.core import Core
 from bigfleet.shard.deciding import Deciding
+from bigfleet.shard.gauges import Gauges, Machines, Rows, count
 from bigfleet.shard.journal import Batch, JournalError
 from bigfleet.shard.orders import DecideSoon, EndStream, Look, MakeCall, StandDown, WakeWriter
 from bigfleet.shard.picture import Brief
@@ -110,6 +111,7 @@ class Shard:
     ) -> None:
         self.core, self.deciding, self._outside, self._times = core, deciding, outside, times
         self.engine = Engine()
+        self._gauges = Gauges(core.metrics)
         self.streams = Streams(core, self.pump)
         self.calls = {
             name: Calls(core, client, times.provider_concurrency, self._called(name))
@@ -243,13 +245,16 @@ class Shard:
                 metrics.cycle_phase_duration.of("reconcile").observe(clock() - started)
                 due = core.available.due(started)
                 with tracing.span("decide", machines=len(brief.records), clusters=len(brief.needs)):
-                    decision, free = await self._outside.threads(self._decide, brief, self.deciding.policy(), due)
+                    decision, free, counts = await self._outside.threads(
+                        self._decide, brief, self.deciding.policy(), due
+                    )
                 for phase, seconds in self.engine.spent._asdict().items():
                     metrics.cycle_phase_duration.of(phase).observe(seconds)
                 acted = clock()
                 self._decision = decision
                 begun, records = self.deciding.decided(decision, started)
             core.offer(free)
+            self._gauges.show(*counts)
             with tracing.span("execute", actions=len(begun)):
                 await self._begin(begun)
                 self.pump()
@@ -258,13 +263,15 @@ class Shard:
         await self._report([*records, *self.deciding.ended(core.take_ended())])
         self.decided.set()
 
-    def _decide(self, brief: Brief, policy: Policy, due: list[str]) -> tuple[Decision, Mapping[str, list[Available]]]:
+    def _decide(
+        self, brief: Brief, policy: Policy, due: list[str]
+    ) -> tuple[Decision, Mapping[str, list[Available]], tuple[Machines, Rows]]:
         """In a thread: tell the engine what changed, have it decide, and see what some clusters could still have."""
         for error in brief.tell(self.engine):
             self.core.metrics.machines_rejected.of("structural").inc()
             _log.warning("machine_refused", machine=error.machine_id, error=str(error))
         decision = self.engine.decide(policy, int(self.core.clocks.now()), self.core.next_binding)
-        return decision, available(self.engine, due)
+        return decision, available(self.engine, due), count(self.engine)
 
     async def _begin(self, machine_ids: list[str]) -> None:
         """Make what was committed to durable, then begin it; where the file cannot be written nothing starts."""
