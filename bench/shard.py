@@ -30,6 +30,7 @@ FLEET, CHANGED = 500_000, 5_000
 BURST = 1_000
 _ROUNDS = 5
 _LAST = 15.0
+_SETTLE = 20
 
 _INSTANT = "latency: {create: 0, configure: 0, join: 0, drain: 0, wipe: 0, delete: 0}"
 
@@ -45,8 +46,9 @@ def burst(report: Report) -> None:
     """From a roll-up that asks for a thousand pods more to their machines Configured."""
     report.progress(f"{BURST:,} pods more on an instant provider")
     with _running(2 * BURST) as (_, shard):
-        figures = _load(shard, "--clusters", "1", "--rate", "0.1", "--seconds", "40", "--rows", "1", "--pods", "1",
-                        "--pod", "cpu=5,memory=4Gi", "--burst", str(BURST), "--burst-at", "5")  # fmt: skip
+        load = _Load(shard, "--clusters", "1", "--rate", "0.1", "--seconds", "40", "--rows", "1", "--pods", "1",
+                     "--pod", "cpu=5,memory=4Gi", "--burst", str(BURST), "--burst-at", "5")  # fmt: skip
+        figures = load.ended()
     seconds = dict(figures["burst"]["seconds"])
     report.add(f"{BURST:,} pods' demand to machines Configured", seconds["all"] or float("inf"), "s", 3)
 
@@ -56,9 +58,11 @@ def streams(report: Report, seconds: int, rate: int = RATE, clusters: int = STRE
     report.progress(f"{clusters:,} streams, {rate:,} roll-ups/s for {seconds} s")
     what = f"{clusters:,} streams, {rate:,} roll-ups/s"
     with _running(MACHINES) as (_, shard), _Watched(shard) as watched:
-        cycles = Histogram(_metrics_port(shard), CYCLES)
-        used = shard.cpu_seconds()
-        figures = _load(shard, "--clusters", str(clusters), "--rate", str(rate), "--seconds", str(seconds))
+        load = _Load(shard, "--clusters", str(clusters), "--rate", str(rate), "--seconds", str(seconds),
+                     "--settle", str(_SETTLE))  # fmt: skip
+        load.settled()
+        cycles, used = Histogram(_metrics_port(shard), CYCLES), shard.cpu_seconds()
+        figures = load.ended()
         p99 = cycles.quantile(0.99) * 1e3
         used = (shard.cpu_seconds() - used) / seconds
         memory = watched.samples
@@ -142,15 +146,26 @@ def _config(machines: int) -> str:
     return f"region: eu-1\n{_INSTANT}\npools:\n{rows}"
 
 
-def _load(shard: Program, *arguments: str) -> dict[str, Any]:
-    """Run the load process to its end; what it measured."""
-    target = str(shard.said("shard_serving")["address"])
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.shard_load", "--target", target, *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
-    )  # fmt: skip
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+class _Load:
+    """The load process."""
+
+    def __init__(self, shard: Program, *arguments: str) -> None:
+        target = str(shard.said("shard_serving")["address"])
+        command = [sys.executable, "-m", "bench.shard_load", "--target", target, *arguments]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def settled(self) -> None:
+        """Wait until what it does counts: then it begins to talk."""
+        if self._process.stderr is not None:
+            self._process.stderr.readline()
+
+    def ended(self) -> dict[str, Any]:
+        """Wait for its end; what it measured."""
+        out, errors = self._process.communicate()
+        if self._process.returncode:
+            raise RuntimeError(f"the load process failed: {errors[-1000:]}")
+        figures: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return figures
 
 
 def _metrics_port(shard: Program) -> int:

@@ -37,6 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     clusters: int = 100
     rate: float = 100.0
     seconds: float = 60.0
+    settle: float = 0.0
     changed: float = 0.01
     rows: int = 10
     pods: int = 20
@@ -88,6 +89,7 @@ class Load:
                 # What stands now stands to the end; looking at it again and again would cost more than the load.
                 gc.collect()
                 gc.freeze()
+                await self._send_all(self._options.settle)
                 figures = {"clusters": len(tasks), "opened": opened, **await self._measure()}
                 for task in tasks:
                     task.cancel()
@@ -103,7 +105,7 @@ class Load:
         before, began = _cpu_seconds(), clock()
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._tell()), group.create_task(self._send_burst())]
-            await self._send_all(began)
+            await self._send_all(self._options.seconds)
             spent, took = _cpu_seconds() - before, clock() - began
             await _look(lambda: not tally.unanswered, _LAST_ACKS_SECONDS)
             for helper in helpers:
@@ -123,11 +125,12 @@ class Load:
             "burst": self._burst or None,
         }
 
-    async def _send_all(self, began: float) -> None:
+    async def _send_all(self, seconds: float) -> None:
         """Roll-ups of all clusters in turn, at the rate, whether or not they are answered."""
         clock, options, rows = asyncio.get_running_loop().time, self._options, self._rows
-        number, changes, wake = 0, 0.0, began
-        while (now := clock()) < began + options.seconds:
+        began = wake = clock()
+        number, changes, self._late = 0, 0.0, 0.0
+        while (now := clock()) < began + seconds:
             self._late = max(self._late, now - wake)
             while number < int((now - began) * options.rate):
                 cluster = self._clusters[number % len(self._clusters)]
@@ -146,14 +149,14 @@ class Load:
         if not pods:
             return
         await asyncio.sleep(self._options.burst_at)
-        before = set(cluster.configured)
         cluster.rows = self._rows.burst
         began = clock()
-        cluster.roll_up()
+        cluster.roll_up(waits=True)
         there: list[float] = []
         while len(there) < pods:
             await asyncio.sleep(10 * _TICK_SECONDS)
-            there = sorted(at - began for machine, at in cluster.configured.items() if machine not in before)
+            # Machines from before count too: one may have room for one of the pods.
+            there = sorted(max(0.0, at - began) for at in cluster.configured.values())
             marks = {"half": pods // 2, "nine_tenths": pods * 9 // 10, "all": pods}
             seconds = {name: round(there[n - 1], 2) if 0 < n <= len(there) else None for name, n in marks.items()}
             self._burst = {"pods": pods, "machines": len(there), "seconds": seconds}
@@ -198,6 +201,7 @@ def _options(arguments: Sequence[str]) -> Options:
         ("clusters", int, "streams, each a cluster of its own"),
         ("rate", float, "roll-ups a second in all; 0 for idle streams"),
         ("seconds", float, "for how long, once all streams are open"),
+        ("settle", float, "for how long before that, with nothing counted"),
         ("changed", float, "share of roll-ups that change the demand"),
         ("rows", int, "rows of a roll-up"),
         ("pods", int, "pods of a cluster, over all rows"),

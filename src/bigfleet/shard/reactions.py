@@ -81,7 +81,7 @@ class Reactions(State):
             return
         match after.state:
             case _S.IDLE:
-                self.filing.idle(machine_id, now)
+                self.filing.idle(machine_id, float(self.supply.idle_since(machine_id)))
                 if was is _S.CREATING:
                     self.holdouts.create_succeeded(shape_of(after))
             case _S.CONFIGURED:
@@ -113,8 +113,17 @@ class Reactions(State):
                 drained = machine is not None and before is not None and before.cluster == cluster
                 self.talk.take_leave(last, cluster, drained=drained, there=machine is not None, now=now)
             if not self.holdings.of(cluster):
-                self.demand.unbound(cluster)
-                self.filing.cluster(cluster, self.demand.kept(cluster, now))
+                self._unbound(cluster, now)
+
+    def _unbound(self, cluster: str, now: float) -> None:
+        """The last machine has left the cluster; one that was forgotten is then known no more."""
+        self.demand.unbound(cluster)
+        kept = self.demand.kept(cluster, now)
+        self.filing.cluster(cluster, kept)
+        if kept is None:
+            self.first_seen.pop(cluster, None)
+            self.available.forget(cluster)
+            self.talk.forget(cluster)
 
     # Demand and sessions.
 

@@ -61,6 +61,11 @@ class Talk:
         """Its session is over."""
         self.outboxes[cluster].disconnected()
 
+    def forget(self, cluster: str) -> None:
+        """The cluster is known no more."""
+        self._features.pop(cluster, None)
+        self.outboxes.pop(cluster, None)
+
     def states(self, cluster: str) -> list[pb.ShardMessage]:
         """How every machine of a cluster stands, and what could still be had."""
         machines = (self._supply.find(machine_id) for machine_id in sorted(self._holdings.of(cluster)))

@@ -32,6 +32,10 @@ SERVER_OPTIONS: Options = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # A peer needs one session or a handful of unary calls at a time; more on one connection is a fault or an attack.
     ("grpc.max_concurrent_streams", 100),
+    # Calls that have arrived and not been looked at yet. After a restart all operators of a fleet connect at once, and
+    # above the first bound gRPC cancels some at random.
+    ("grpc.server.max_pending_requests", 20_000),
+    ("grpc.server.max_pending_requests_hard_limit", 40_000),
     # With it on, a second program on the same port would silently share its connections.
     ("grpc.so_reuseport", 0),
 )
@@ -41,9 +45,6 @@ PROVIDER_SERVER_OPTIONS: Options = (
     # A shard runs hundreds of calls at a time, and a stream counts here for a moment after its caller saw it end; one
     # too many is refused as UNAVAILABLE.
     ("grpc.max_concurrent_streams", 2_000),
-    # Calls that have arrived and not been looked at yet; above the first bound gRPC cancels some at random.
-    ("grpc.server.max_pending_requests", 10_000),
-    ("grpc.server.max_pending_requests_hard_limit", 20_000),
 )
 
 CHANNEL_OPTIONS: Options = (

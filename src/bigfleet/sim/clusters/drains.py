@@ -1,0 +1,110 @@
+"""Emptying nodes on instruction: cordon, acknowledge, evict, report (protocol.md 14, 22). No I/O, no clock of its own.
+
+The cordon, with its instruction and deadline, stands on the node and survives the operator. A drain is reported only
+to a session that named its instruction.
+"""
+
+from bigfleet.sim.clusters.events import Log, What
+from bigfleet.sim.clusters.timers import Timers
+from bigfleet.sim.clusters.world import Cordon, World
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+Frames = list[pb.OperatorMessage]
+
+_DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
+
+
+class Drains:
+    """The drains of one cluster. Where not `reports`, nobody hears how they end."""
+
+    def __init__(self, world: World, log: Log, timers: Timers[Frames]) -> None:
+        self._world, self._log, self._timers = world, log, timers
+        self._named: set[str] = set()
+        self._is_new = True
+        self.reports = True
+
+    def resumed(self, now: float) -> list[pb.CordonedNode]:
+        """A session begins. Go on, once, with what an earlier life of the operator began; returns all cordons held."""
+        self._named.clear()
+        held = [(node.name, node.cordon) for node in self._world.nodes.values() if node.cordon is not None]
+        for name, cordon in held if self._is_new else ():
+            self._begin(name, cordon, now)
+        self._is_new = False
+        return [pb.CordonedNode(instruction_id=cordon.instruction, node=name) for name, cordon in held]
+
+    def instructed(self, instruction: pb.ReclaimInstruction, now: float) -> Frames:
+        """Cordon, acknowledge, begin to evict. Said again, it is acknowledged again and its deadline set anew."""
+        grace = max(0, instruction.grace_period_seconds)
+        cordon = Cordon(instruction.instruction_id, now + grace, instruction.kind)
+        self._log.note(now, What.RECLAIM_HEARD, cordon.instruction)
+        self._named.add(cordon.instruction)
+        found = [name for name in instruction.nodes if name in self._world.nodes]
+        ack = pb.ReclaimAck(instruction_id=cordon.instruction, nodes_started=len(found))
+        frames = [pb.OperatorMessage(reclaim_ack=ack)]
+        for name in found:
+            before = self._cordon(name, cordon.instruction)
+            self._world.cordon(name, cordon)
+            if before is None:
+                self._log.note(now, What.CORDONED, name, cordon.instruction)
+                self._begin(name, cordon, now)
+            elif before != cordon:
+                self._timers.at(cordon.deadline, self._stop, name, cordon)
+        for name in instruction.nodes:
+            frames += self._report_if_empty(name, cordon.instruction, now)
+        return frames
+
+    def withdrawn(self, withdrawn: pb.ReclaimWithdrawn, now: float) -> None:
+        """The instruction stands no more, or no more for these nodes: uncordon."""
+        for name in list(withdrawn.nodes or self._world.nodes):
+            if self._cordon(name, withdrawn.instruction_id) is not None:
+                self._uncordon(name, withdrawn.instruction_id, now)
+        if not withdrawn.nodes:
+            self._named.discard(withdrawn.instruction_id)
+
+    def _begin(self, name: str, cordon: Cordon, now: float) -> None:
+        self._timers.at(cordon.deadline, self._stop, name, cordon)
+        for workload in self._world.workloads_on(name):
+            if workload.leave_seconds is not None:
+                when = now + workload.leave_seconds
+                self._timers.at(when, self._evict, name, cordon.instruction, workload.name)
+
+    def _evict(self, now: float, name: str, instruction: str, workload: str) -> Frames:
+        cordon = self._cordon(name, instruction)
+        if cordon is None or cordon.deadline < now or workload not in self._world.nodes[name].pods:
+            return []
+        self._world.evict(name, workload)
+        return self._report_if_empty(name, instruction, now)
+
+    def _stop(self, now: float, name: str, cordon: Cordon) -> Frames:
+        """The deadline is there. What goes to nobody is uncordoned; what somebody else gets stays as it is."""
+        if self._cordon(name, cordon.instruction) != cordon or not self._world.nodes[name].pods:
+            return []
+        reason = f"{self._world.nodes[name].pods.total()} pods are left and may not be evicted"
+        self._log.note(now, What.DRAIN_FAILED, name, reason)
+        if cordon.kind == pb.ReclaimInstruction.KIND_RECLAIM:
+            self._uncordon(name, cordon.instruction, now)
+        return self._report(name, cordon.instruction, _FAILED, reason)
+
+    def _report_if_empty(self, name: str, instruction: str, now: float) -> Frames:
+        """A node that is not there is as empty as can be."""
+        if name in self._world.nodes and self._world.nodes[name].pods:
+            return []
+        self._log.note(now, What.DRAINED, name, instruction)
+        return self._report(name, instruction, _DRAINED)
+
+    def _report(
+        self, name: str, instruction: str, outcome: pb.NodeDrainedReport.Outcome.ValueType, reason: str = ""
+    ) -> Frames:
+        if not self.reports or instruction not in self._named:
+            return []
+        report = pb.NodeDrainedReport(instruction_id=instruction, node_name=name, outcome=outcome, reason=reason)
+        return [pb.OperatorMessage(node_drained=report)]
+
+    def _cordon(self, name: str, instruction: str) -> Cordon | None:
+        """The node's cordon, if it is this instruction's."""
+        node = self._world.nodes.get(name)
+        return None if node is None or node.cordon is None or node.cordon.instruction != instruction else node.cordon
+
+    def _uncordon(self, name: str, instruction: str, now: float) -> None:
+        self._world.uncordon(name)
+        self._log.note(now, What.UNCORDONED, name, instruction)
