@@ -30,7 +30,6 @@ FLEET, CHANGED = 500_000, 5_000
 BURST = 1_000
 _ROUNDS = 5
 _LAST = 15.0
-_SETTLE = 20
 
 _INSTANT = "latency: {create: 0, configure: 0, join: 0, drain: 0, wipe: 0, delete: 0}"
 
@@ -53,13 +52,15 @@ def burst(report: Report) -> None:
     report.add(f"{BURST:,} pods' demand to machines Configured", seconds["all"] or float("inf"), "s", 3)
 
 
-def streams(report: Report, seconds: int, rate: int = RATE, clusters: int = STREAMS) -> bool:
+def streams(
+    report: Report, seconds: int, rate: int = RATE, clusters: int = STREAMS, *, pods: int = 20, settle: int = 20
+) -> bool:
     """Many clusters that roll up all the time; whether every budget held."""
     report.progress(f"{clusters:,} streams, {rate:,} roll-ups/s for {seconds} s")
     what = f"{clusters:,} streams, {rate:,} roll-ups/s"
     with _running(MACHINES) as (_, shard), _Watched(shard) as watched:
         load = _Load(shard, "--clusters", str(clusters), "--rate", str(rate), "--seconds", str(seconds),
-                     "--settle", str(_SETTLE))  # fmt: skip
+                     "--settle", str(settle), "--pods", str(pods))  # fmt: skip
         load.settled()
         cycles, used = Histogram(_metrics_port(shard), CYCLES), shard.cpu_seconds()
         figures = load.ended()

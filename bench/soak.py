@@ -21,8 +21,8 @@ IDLE = 10_000
 
 
 def streams(report: Report) -> None:
-    """A thousand streams and as many roll-ups a second, for ten minutes."""
-    shard.streams(report, int(MINUTES * 60))
+    """A thousand streams and as many roll-ups a second, for ten minutes, with nearly all machines bound."""
+    shard.streams(report, int(MINUTES * 60), pods=65, settle=60)
 
 
 def rates(report: Report) -> None:

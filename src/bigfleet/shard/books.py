@@ -14,8 +14,8 @@ from bigfleet.shard.supply import node_name
 if TYPE_CHECKING:
     from bigfleet.shard.state import State
 
-NODE_DRAINED = "node_drained"
-"""The feature of an operator that says when a node is empty."""
+NODE_DRAINED, NODE_READY = "node_drained", "node_ready"
+"""The features of an operator that says when a node is empty, and when it is Ready."""
 
 
 class Books:
@@ -118,8 +118,11 @@ class Books:
         return self._state.talk.has_feature(cluster_id, NODE_DRAINED)
 
     def node_ready(self, machine_id: str) -> bool:
-        """Whether the machine's Node was seen Ready in this binding."""
-        return machine_id in self._state.readiness.latched()
+        """Whether the machine's Node was seen Ready in this binding; where nobody tells, it may be."""
+        machine = self._state.supply.find(machine_id)
+        if machine is not None and machine.cluster and not self._state.talk.has_feature(machine.cluster, NODE_READY):
+            return True
+        return self._state.readiness.seen_ready(machine_id)
 
     def committed(self, machine_id: str) -> bool:
         """Whether an action on the machine is under way."""

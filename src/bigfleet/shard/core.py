@@ -40,6 +40,7 @@ class Core(Reactions):
         super().__init__(settings, epoch, kept, clocks, metrics)
         self._polled = clocks.now()
         self._idle_on_file = frozenset(kept.idle)
+        self._all_listed = False
         self._restore(kept, clocks.now())
 
     # The start.
@@ -59,8 +60,6 @@ class Core(Reactions):
             self.supply.provider_lost(provider)
         for cluster in self.demand:
             self.picture.touch_cluster(cluster)
-        for machine_id in kept.ready.keys() - kept.machines.keys():
-            self.filing.ready(machine_id, None)
         away = self.clocks.wall() - kept.wall
         commitments = [resumed(each, kept.written, away, now) for each in kept.commitments.values()]
         for commitment in commitments:
@@ -80,8 +79,9 @@ class Core(Reactions):
         self.supply.epoch = None if first else self.epoch
         self.supplied(self.supply.listed(provider, listing, self.clocks.now()))
         self.supply.epoch = self.epoch
-        if listing.full and self._idle_on_file and all(map(self.supply.has_listed, self.settings.providers)):
-            self._drop_stale_idle()
+        if listing.full and not self._all_listed and all(map(self.supply.has_listed, self.settings.providers)):
+            self._all_listed = True
+            self._drop_stale()
         if first and listing.full and not self.had_file:
             unsettled = (m.id for m in self.supply.machines_of(provider) if m.state in (_S.CREATING, _S.DRAINING))
             self.unsettled_at_start.update(unsettled)
@@ -89,12 +89,17 @@ class Core(Reactions):
             self.picture.touch_all(machine.id for machine in self.supply.machines_of(provider))
         self.next_binding = max(self.next_binding, self.supply.highest_number + 1)
 
-    def _drop_stale_idle(self) -> None:
-        """Once everything is listed: what was Idle in an earlier life and is no more, or is gone."""
+    def _drop_stale(self) -> None:
+        """Once everything is listed: forget what was so of machines in an earlier life and is no more."""
         for machine_id in self._idle_on_file:
             machine = self.supply.find(machine_id)
             if machine is None or machine.state is not _S.IDLE:
                 self.filing.idle(machine_id, None)
+        for machine_id in list(self.readiness.latched()):
+            machine = self.supply.find(machine_id)
+            if machine is None or not machine.cluster:
+                self.filing.ready(machine_id, None)
+                self.readied(self.readiness.unbound(machine_id))
         self._idle_on_file = frozenset()
 
     def provider_lost(self, provider: str) -> None:

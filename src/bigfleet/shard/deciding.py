@@ -74,6 +74,7 @@ class Deciding:
                 continue
             else:
                 begun.append(action.machine)
+                core.unready.pop(action.machine, None)
                 core.metrics.actions.of(action.kind.value).inc()
             record = self._record(action, event, short, cost)
             cost = record.cost_after
@@ -86,12 +87,11 @@ class Deciding:
         return [self._end(end) for end in ends]
 
     def _unready(self) -> list[Action]:
-        """Drain empty machines whose node was not Ready in time."""
-        unready, self._core.unready = self._core.unready, {}
+        """Drain empty machines whose node was not Ready in time, once each: until that is begun, it is decided anew."""
         reason = "its node was not Ready in time"
         return [
             Action(Kind.RECLAIM, machine_id, cluster, reason, UNREADY_GRACE_SECONDS)
-            for machine_id, cluster in unready.items()
+            for machine_id, cluster in self._core.unready.items()
         ]
 
     def _fate(self, action: Action) -> str:

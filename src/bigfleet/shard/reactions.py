@@ -12,6 +12,7 @@ from bigfleet.shard import effects as does
 from bigfleet.shard import frames, sightings
 from bigfleet.shard import readiness as nodes
 from bigfleet.shard import recovery as cures
+from bigfleet.shard.books import NODE_READY
 from bigfleet.shard.commitments import CALLING, Commitment, Step
 from bigfleet.shard.guard import total_bound
 from bigfleet.shard.holdouts import shape_of
@@ -21,8 +22,6 @@ from bigfleet.shard.state import State
 from bigfleet.shard.supply import node_name
 
 _log = structlog.get_logger("bigfleet.shard")
-
-NODE_READY = "node_ready"
 
 _S = MachineState
 _REFUSED_IDLE_SECONDS, _UNDELETABLE_SECONDS = 60.0, 3600.0
@@ -57,12 +56,26 @@ class Reactions(State):
         moved = before is None or after is None or before.state is not after.state
         if after is not None and after.cluster and (before is None or before.cluster != after.cluster):
             self.wanted(self.demand.met(after.cluster))
+        self._watch_node(changed, now)
         if moved:
             self._moved(changed, now)
         self._file(machine_id, after, changed.provider)
         self._concern(machine_id, before, quiet=not moved and _looks_alike(before, after))
         if self.execute.get(machine_id) is not None:
             self.executed(self.execute.moved(machine_id, now))
+
+    def _watch_node(self, changed: sightings.Changed, now: float) -> None:
+        """Follow the machine from binding to binding; that its Node was seen Ready counts to the end of this one."""
+        machine_id, before, after = changed.machine_id, changed.before, changed.after
+        if before is not None and before.cluster:
+            left = after is None or after.cluster != before.cluster
+            if after is not None and before.state is _S.CONFIGURED and after.state in (_S.DRAINING, _S.FAILED):
+                left = left or not self.readiness.seen_ready(machine_id)
+            if left:
+                self.filing.ready(machine_id, None)
+                self.readied(self.readiness.unbound(machine_id))
+        if after is not None and after.state is _S.CONFIGURED:
+            self.readied(self.readiness.bound(machine_id, after.cluster, number_of(after.shard_metadata), now))
 
     def _moved(self, changed: sightings.Changed, now: float) -> None:
         """The machine is in another state."""
@@ -72,9 +85,6 @@ class Reactions(State):
         self.unsettled_at_start.discard(machine_id)
         if was is _S.IDLE:
             self.filing.idle(machine_id, None)
-        if was is _S.CONFIGURED and (after is None or after.state is not _S.CONFIGURED):
-            self.filing.ready(machine_id, None)
-            self.readied(self.readiness.unbound(machine_id))
         if was is _S.FAILED:
             self.cured(self.recovery.left(machine_id))
         if after is None:
@@ -84,8 +94,6 @@ class Reactions(State):
                 self.filing.idle(machine_id, float(self.supply.idle_since(machine_id)))
                 if was is _S.CREATING:
                     self.holdouts.create_succeeded(shape_of(after))
-            case _S.CONFIGURED:
-                self.readied(self.readiness.bound(machine_id, after.cluster, number_of(after.shard_metadata), now))
             case _S.FAILED:
                 _log.warning("machine_failed", machine=machine_id, error=after.last_error[:200], cluster=after.cluster)
                 self.holdouts.machine_failed(machine_id, now)
@@ -328,6 +336,8 @@ class Reactions(State):
                 case nodes.Flagged(machine_id=machine_id):
                     _log.warning("node_not_ready_in_time", machine=machine_id)
                     self.holdouts.machine_failed(machine_id, now)
+                case nodes.Cleared(machine_id=machine_id):
+                    self.unready.pop(machine_id, None)
                 case nodes.Latched(machine_id=machine_id, number=number):
                     self.filing.ready(machine_id, number)
                 case nodes.DrainFlagged(machine_id=machine_id, cluster=cluster):
