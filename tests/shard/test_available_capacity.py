@@ -117,10 +117,10 @@ def test_large_counts_are_cut_to_two_digits_and_never_say_too_much() -> None:
 
 def test_a_large_count_that_moves_a_little_is_no_news_and_one_that_flaps_is_news_once() -> None:
     capacity = met(WEB)
-    heard = [told(capacity, (WEB, Supply(idle=n))) for n in (1_200, 1_319, 1_399, 1_199, 1_200, 1_199, 1_200, 1_250)]
-    assert [[update.available_count for update in updates] for updates in heard] == [
-        [1_200], [], [], [1_100], [], [], [], [],
-    ]  # fmt: skip
+    counts = {1_200: 1_200, 1_319: None, 1_399: None, 1_199: 1_100, 1_201: None, 1_198: None, 1_299: None, 1_300: 1_300}
+    for count, shown in counts.items():
+        heard = [update.available_count for update in told(capacity, (WEB, Supply(idle=count)))]
+        assert heard == ([] if shown is None else [shown])
 
 
 def test_a_price_or_a_time_that_moves_a_little_is_no_news_until_it_has_moved_far() -> None:
@@ -128,7 +128,7 @@ def test_a_price_or_a_time_that_moves_a_little_is_no_news_until_it_has_moved_far
     heard = []
     for price, eta in ((1.0, 100), (1.04, 119), (0.96, 81), (1.06, 100), (1.06, 121), (1.06, None), (1.06, 130)):
         answers = [Available(WEB, Supply(on_demand=5, price=price))]
-        heard += capacity.worked_out("c", answers, lambda _, eta=eta: eta, 0)
+        heard += capacity.worked_out("c", answers, {"": eta}.get, 0)
     assert [(u.cost_per_hour, u.eta_seconds if u.HasField("eta_seconds") else None) for u in heard] == [
         (1.0, 100), (1.06, 100), (1.06, 121), (1.06, None), (1.06, 130),
     ]  # fmt: skip
@@ -192,7 +192,24 @@ def test_a_cluster_is_due_with_its_first_roll_up_and_with_a_new_profile() -> Non
     assert look(capacity, 2.5) == ["c"]
     capacity.rolled_up("c", [BATCH], 3.0)
     assert look(capacity, 3.5) == []
-    assert look(capacity, 2.5 + AGAIN_SECONDS) == ["c"]
+    capacity.rolled_up("c", [WEB, BATCH], 4.0)
+    assert look(capacity, 4.5) == ["c"], "one that is back is new"
+    assert look(capacity, 4.5 + AGAIN_SECONDS) == ["c"]
+
+
+def test_whoever_waits_longest_is_looked_at_first() -> None:
+    capacity, old, new = (
+        AvailableCapacity(),
+        [f"a{i:02}" for i in range(AT_LEAST)],
+        [f"b{i:02}" for i in range(AT_LEAST)],
+    )
+    for name in old:
+        capacity.rolled_up(name, [WEB], 0.0)
+    assert look(capacity, 0.0) == old
+    for name in new:
+        capacity.rolled_up(name, [WEB], AGAIN_SECONDS - 1)
+    capacity.due(AGAIN_SECONDS - 0.5)
+    assert look(capacity, AGAIN_SECONDS) == new
 
 
 def test_one_that_was_due_and_not_looked_at_stays_due() -> None:

@@ -62,11 +62,12 @@ def test_an_entry_is_escalated_after_five_cycles() -> None:
 def test_the_top_hundred_are_those_of_highest_priority_then_age() -> None:
     ledger = Ledger()
     crowd = [short(f"f{i:03}", priority=i % 2) for i in range(2 * TOP + 50)]
-    run(ledger, short("f101", priority=1))
+    run(ledger, short("f101", priority=1), short("f100", priority=0))
     report = run(ledger, *crowd)
     high = sorted(f"f{i:03}" for i in range(2 * TOP + 50) if i % 2)
     names = [entry.fingerprint for entry in report.entries]
     assert names == ["f101", *(name for name in high if name != "f101")][:TOP]
+    assert len(names) == 100
     assert report.count == 2 * TOP + 50, "all are counted, whoever is kept"
 
 
@@ -136,3 +137,9 @@ def test_a_report_adds_up_and_ages_are_runs_of_cycles(cycles: list[list[Short]])
             entry.age == max(age for (_, key), age in ages.items() if key.fingerprint == entry.fingerprint)
             for entry in report.entries
         )
+
+
+def test_in_an_early_cycle_nothing_ages_and_what_is_new_is_one_cycle_old() -> None:
+    ledger, need = Ledger(), Short("c", NeedKey("f", "", (("cpu", 1000),)), 100, (("cpu", 1000),))
+    assert [ledger.cycle([need], early=early).by_age["1-9"] for early in (True, False, True, True)] == [1] * 4
+    assert ledger.age("c", need.key) == 2

@@ -598,6 +598,17 @@ def test_rule_14_a_machine_that_leaves_its_binding_while_pods_have_their_grace_e
     assert world.later(1) == [DELETE]
 
 
+def test_rule_1_a_machine_that_the_provider_drained_meanwhile_is_tried_from_the_beginning() -> None:
+    world = World(ready=True)
+    world.first()
+    world.recovery.node_not_drained("id-1", world.now)
+    world.refused(Problem.UNSUPPORTED)
+    world.moves(S.DRAINING, "old")
+    world.fails()
+    world.waits()
+    assert world.recovery.node_drained("id-2", world.now) == [DRAIN_EMPTY]
+
+
 def test_rule_14_a_drain_that_fails_uncordons_the_node_until_the_next_round() -> None:
     world = World(ready=True)
     world.first()

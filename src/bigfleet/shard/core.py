@@ -208,7 +208,7 @@ class Core(Reactions):
         self.executed(self.execute.tick(now))
         self.cured(self.recovery.tick(now))
         self.readied(self.readiness.tick(now, self._configured, self._is_empty))
-        for cluster in {commitment.cluster for commitment in self.execute} - {""}:
+        for cluster in sorted({commitment.cluster for commitment in self.execute} - {""}):
             if not self.demand.live(cluster):
                 self.executed(self.execute.not_live(cluster))
         for cluster in self.rails.tick(now):

@@ -1,5 +1,6 @@
 """From a decision to commitments: gates, pause and dry-run, what is counted, and what the audit log says."""
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -22,14 +23,17 @@ _log = structlog.get_logger("bigfleet.shard")
 UNREADY_GRACE_SECONDS = 600
 
 _NAMED = 10
+# A cycle that comes after so much of the interval is no early one.
+_ON_TIME = 0.9
 _ACQUIRES = frozenset({Kind.BOOTSTRAP, Kind.PROVISION, Kind.PREEMPT})
 
 
 class Deciding:
     """One shard's decisions, one after the other."""
 
-    def __init__(self, core: Core, policy: Policy, *, dry_run: bool) -> None:
+    def __init__(self, core: Core, policy: Policy, *, dry_run: bool, interval: float = 10.0) -> None:
         self._core, self._policy, self.dry_run = core, policy, dry_run
+        self._interval, self._aged = interval, -math.inf
         self.cycle = 0
         self.decided_at_unix_nanos = 0
         self.ledger = Ledger()
@@ -53,7 +57,7 @@ class Deciding:
             core.picture.touch_cluster(cluster)
         core.metrics.reclaims_capped.inc(len(decision.capped))
         core.released(decision.dropped)
-        short = self._account(decision)
+        short = self._account(decision, began)
         self._watch_silence(now)
         records: list[Record] = []
         begun: list[str] = []
@@ -124,11 +128,14 @@ class Deciding:
             return False
         return True
 
-    def _account(self, decision: Decision) -> dict[tuple[str, NeedKey], str]:
+    def _account(self, decision: Decision, began: float) -> dict[tuple[str, NeedKey], str]:
         """Age and report the needs that were left short; what to say of each."""
         core, metrics, verdicts = self._core, self._core.metrics, decision.verdicts
         short = [Short(*verdicts.lacking(row)) for row in verdicts.short()]
-        report = self.ledger.cycle(short)
+        early = began - self._aged < self._interval * _ON_TIME
+        if not early:
+            self._aged = began
+        report = self.ledger.cycle(short, early=early)
         by_cluster: dict[str, list[NeedKey]] = {}
         for need in short:
             by_cluster.setdefault(need.cluster, []).append(need.key)

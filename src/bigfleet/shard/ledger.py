@@ -1,7 +1,6 @@
 """The needs that decisions leave short: how old each is, and what stands at the top. Events in, a report out.
 
-A need is known by its cluster and key; it ages by one a decision while it is short, early ones included, and is young
-again once it was met.
+A need is known by its cluster and key; it ages by one a cycle while it is short, and is young again once it was met.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ TOP = 100
 """Entries that are kept, by priority."""
 
 ESCALATED_AFTER = 5
-"""Decisions after which an entry is for somebody else to solve."""
+"""Cycles after which an entry is for somebody else to solve."""
 
 PRIORITY_CLASSES = ("batch", "service", "critical", "other")
 AGE_BUCKETS = ("1-9", "10-59", "60-299", "300+")
@@ -64,16 +63,16 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """For how many decisions in a row needs have been short."""
+    """For how many cycles in a row needs have been short."""
 
     def __init__(self) -> None:
         self._ages: dict[tuple[str, NeedKey], int] = {}
 
-    def cycle(self, short: Iterable[Short]) -> Report:
-        """A decision left these short, and no others."""
+    def cycle(self, short: Iterable[Short], *, early: bool = False) -> Report:
+        """A decision left these short, and no others. In an early cycle, which a roll-up brought, nothing ages."""
         needs, before = list(short), self._ages
         ids = [(need.cluster, need.key) for need in needs]
-        ages = [before.get(need, 0) + 1 for need in ids]
+        ages = [before.get(need, 1) if early else before.get(need, 0) + 1 for need in ids]
         self._ages = dict(zip(ids, ages, strict=True))
         profiles: dict[str, list[Short]] = {}
         oldest: dict[str, int] = {}
@@ -92,7 +91,7 @@ class Ledger:
         )
 
     def age(self, cluster: str, key: NeedKey) -> int:
-        """For how many decisions in a row the need has been short; 0 where it is met."""
+        """For how many cycles in a row the need has been short; 0 where it is met."""
         return self._ages.get((cluster, key), 0)
 
 

@@ -112,10 +112,10 @@ class Reactions(State):
             clusters = {machine.cluster, "" if commitment is None else commitment.cluster} - {""}
         known = self.holdings.clusters(machine_id)
         left = self.holdings.concern(machine_id, clusters, now)
-        for cluster in clusters:
+        for cluster in sorted(clusters):
             if machine is not None and not (quiet and cluster in known):
                 self.talk.show(machine, cluster, now)
-        for cluster in left:
+        for cluster in sorted(left):
             last = machine or before
             if last is not None:
                 drained = machine is not None and before is not None and before.cluster == cluster

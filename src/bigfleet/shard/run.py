@@ -116,7 +116,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         core = Core(settings, epoch.epoch, kept, Clocks(time.monotonic, time.time), metrics)
         shard = Shard(
             core,
-            Deciding(core, config.policy(), dry_run=config.dry_run),
+            Deciding(core, config.policy(), dry_run=config.dry_run, interval=config.cycle_interval),
             clients,
             _Outside(journal, audit, tracing, epoch, fencing),
             config,
@@ -177,6 +177,7 @@ async def serve(config: Config) -> None:
             await asyncio.wait({served.running, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             _log.info("shard_stopping")
+        _log.info("shard_stopped")
 
 
 async def _watch(shard: Shard, readiness: Readiness) -> None:
