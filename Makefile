@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## roll up the example CapacityRequests and show the demand they make
+demo: $(STAMP) ## watch a shard serve simulated clusters from a simulated cloud, live
 	$(call say,bigfleet demo)
 	@$(BIN)/bigfleet demo
 

@@ -17,14 +17,13 @@ from bench import shard_load
 from bench.shard_load import Load, Options
 from bench.shard_streams import Histogram, LoadedCluster, Rows, Tally, rollup_frame
 from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.labels import ZONE
+from bigfleet.model.labels import RACK, ZONE
 from bigfleet.model.machine import MachineState
 from bigfleet.model.need import Daemon, UnrequestedNode
 from bigfleet.model.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.shard import session as says
 from bigfleet.shard.outbox import Outbox
 from bigfleet.shard.session import Sessions, Standing, Thing
-from bigfleet.sim.catalog import RACK
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.events import What

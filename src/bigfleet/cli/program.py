@@ -7,14 +7,19 @@ import io
 import sys
 from typing import NoReturn
 
+import structlog
 import typer
 from rich.console import Console
 
 from bigfleet.model.crd import ManifestError
 from bigfleet.model.request import RequestError
+from bigfleet.provider.epoch import EpochError
 from bigfleet.providerkit.main import USER_ERRORS as PROVIDER_ERRORS
 from bigfleet.providerkit.new import NewProjectError
-from bigfleet.sim.demo import RefusedError
+from bigfleet.shard.audit import AuditError
+from bigfleet.shard.config import ConfigError
+from bigfleet.shard.journal import JournalError
+from bigfleet.telemetry.traces import TracingError
 from bigfleet.transport.address import AddressError
 from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.listen import ListenError
@@ -33,14 +38,20 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     AddressError,
     ListenError,
     DialError,
-    RefusedError,
     TLSConfigError,
     NewProjectError,
+    ConfigError,
+    EpochError,
+    JournalError,
+    AuditError,
+    TracingError,
     *PROVIDER_ERRORS,
 )
 """Errors that name what a person got wrong."""
 
 INTERRUPTED = 130
+
+_log = structlog.get_logger("bigfleet.cli")
 
 # Typer carries a copy of click inside and does not export these two by name.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
@@ -62,6 +73,15 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     except USER_ERRORS as error:
         leave(name, str(error), 1)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def load_engine() -> None:
+    """Have the decision engine ready before anything is served: a signal ends a compilation here, but no decision."""
+    _log.info("engine_loading", advice="the first time it is compiled, a minute or two; bigfleet warm-up does it ahead")
+    # The compiler takes longer to import than most other commands run.
+    from bigfleet.engine.warmup import warm_up  # noqa: PLC0415
+
+    warm_up()
 
 
 def check_id(text: str, flag: str) -> None:

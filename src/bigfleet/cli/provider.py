@@ -11,6 +11,7 @@ from bigfleet.providerkit.backend import Backend
 from bigfleet.providerkit.faults import FaultyBackend
 from bigfleet.providerkit.main import IN_MEMORY, open_store
 from bigfleet.providerkit.serve import Endpoint, serve
+from bigfleet.providerkit.store import Store
 from bigfleet.sim.cloud.backend import CloudBackend
 from bigfleet.sim.cloud.hosts import Hosts, beside, existing
 from bigfleet.sim.cloud.reading import load
@@ -50,11 +51,7 @@ def sim(
         listen_tcp_address(metrics_listen) if metrics_listen else None,
         None if tls is None else LiveTLS.start(tls),
     )
-    cloud = load(config or _example())
-    # The state comes first: whoever holds it has the hosts' file to itself.
-    store = open_store(state, cloud.scheme)
-    backend: Backend = CloudBackend(cloud, Hosts(None if state == IN_MEMORY else beside(Path(state))))
-    uvloop.run(serve(FaultyBackend(backend) if cloud.faults else backend, store, endpoint))
+    uvloop.run(serve(*open_cloud(config, state), endpoint))
 
 
 @app.command(epilog="Example: bigfleet provider hosts --state cloud.state")
@@ -62,6 +59,15 @@ def hosts(state: Annotated[Path, typer.Option(help="The file that `bigfleet prov
     """Print the reference of every host that exists in a simulated cloud, one a line."""
     for ref in existing(beside(state)):
         typer.echo(ref)
+
+
+def open_cloud(config: Path | None, state: str) -> tuple[Backend, Store]:
+    """The cloud of a configuration file, the small one where none is named, and the store of its provider's state."""
+    cloud = load(config or _example())
+    # The state comes first: whoever holds it has the hosts' file to itself.
+    store = open_store(state, cloud.scheme)
+    backend = CloudBackend(cloud, Hosts(None if state == IN_MEMORY else beside(Path(state))))
+    return (FaultyBackend(backend) if cloud.faults else backend), store
 
 
 def _example() -> Path:

@@ -3,15 +3,14 @@
 from rich.console import Console
 from rich.table import Table
 
-from bigfleet.model.need import Need
+from bigfleet.model.need import Need, Rollup
 from bigfleet.model.profile import Operator, Requirement, WhenUnsatisfiable
 from bigfleet.model.resources import Resources, quantities
-from bigfleet.sim.demo import Delivery
+from bigfleet.wire.needs import rollup_to_wire
 
 
-def show(delivery: Delivery, requests: int, console: Console) -> None:
-    """Print the rows as the shard's end received them, highest priority first, and what the trip was like."""
-    rollup = delivery.rollup
+def show(rollup: Rollup, requests: int, console: Console) -> None:
+    """Print the rows, highest priority first, and what they come to on the wire."""
     table = Table(title=f"demand of cluster {rollup.cluster_id}", title_justify="left", header_style="bold")
     table.add_column("priority", justify="right")
     table.add_column("units", justify="right")
@@ -31,11 +30,8 @@ def show(delivery: Delivery, requests: int, console: Console) -> None:
             need.profile.fingerprint[:8],
         )
     console.print(table)
-    who = "plaintext" if delivery.peer is None else f"mTLS as {delivery.peer}"
-    console.print(
-        f"{requests} requests → {len(rollup.needs)} rows, {delivery.wire_bytes:,} bytes, sent to {delivery.address} "
-        f"over {who} and acknowledged in {delivery.milliseconds:.0f} ms",
-    )
+    size = rollup_to_wire(rollup).ByteSize()
+    console.print(f"{requests} requests → {len(rollup.needs)} rows, {size:,} bytes on the wire")
 
 
 def _amounts(vector: Resources) -> str:

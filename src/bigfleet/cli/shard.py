@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from bigfleet.cli.program import load_engine
 from bigfleet.shard.config import Config, flag, load, plain, shown
 from bigfleet.telemetry.logs import Level, configure
 
@@ -137,6 +138,7 @@ def shard(
         typer.echo(shown(settings), nl=False)
         return
     configure(settings.log_level)
+    load_engine()
     # The compiler takes longer to import than most other commands run.
     from bigfleet.shard.run import serve  # noqa: PLC0415
 

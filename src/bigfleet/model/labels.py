@@ -8,6 +8,7 @@ from bigfleet.model.profile import Operator, Requirement
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 CAPACITY_TYPE = "bigfleet.lucy.sh/capacity-type"
+RACK = "topology.bigfleet.lucy.sh/rack"
 
 CONFORMANCE_FAULT = "conformance.bigfleet.lucy.sh/fault"
 """On a machine that lets something go wrong for the conformance suite: what. It strikes every call of its kind, except

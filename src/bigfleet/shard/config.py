@@ -18,7 +18,7 @@ import yaml
 
 from bigfleet.engine.records import MAX_WEIGHT, Policy
 from bigfleet.model import duration, plain_yaml, quantity
-from bigfleet.model.labels import ZONE
+from bigfleet.model.labels import RACK, ZONE
 from bigfleet.model.machine import CapacityType
 from bigfleet.telemetry.logs import Level
 from bigfleet.transport.address import Address, TCPAddress, dial_address, listen_address, listen_tcp_address
@@ -27,9 +27,6 @@ from bigfleet.transport.tls import TLSConfigError, TLSFiles
 
 MAX_BYTES = 1 << 20
 """The largest file that is read."""
-
-RACK = "topology.bigfleet.lucy.sh/rack"
-"""The label by which providers name a machine's rack."""
 
 _MAX_SHOWN = 300
 _MAX_VALUE = 60

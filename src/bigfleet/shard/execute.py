@@ -18,6 +18,10 @@ EMPTY_GRACE_SECONDS = 30
 """The grace at the provider for a node that its operator reported empty (protocol.md 14)."""
 
 
+TAKEN_BACK = "the provider takes it back"
+"""The reason of a commitment to a drain that nobody asked for."""
+
+
 class Problem(enum.Enum):
     """Why a call to a provider brought no ack that fits, and what its commitment then comes to."""
 
@@ -184,7 +188,7 @@ class Execute:
             began=now,
             decided=now,
             leaves=machine.cluster,
-            reason="the provider takes it back",
+            reason=TAKEN_BACK,
         )
         return [*effects, self._course.keep(commitment), *self._course.advance(commitment, now)]
 

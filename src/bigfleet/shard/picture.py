@@ -6,7 +6,7 @@ the thread that then decides; what is marked meanwhile waits for the next decisi
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
@@ -70,9 +70,11 @@ class Picture:
         rails: Rails,
         drains: Medians,
         readiness: NodeReadiness,
+        taken_back: Set[str],
     ) -> None:
         self._supply, self._demand, self._execute = supply, demand, execute
         self._holdouts, self._rails, self._drains, self._readiness = holdouts, rails, drains, readiness
+        self._taken_back = taken_back
         self._machines: dict[str, None] = {}
         self._clusters: dict[str, None] = {}
         self._needs: dict[str, tuple[tuple[Need, ...], Mapping[NeedKey, int]]] = {}
@@ -135,13 +137,14 @@ class Picture:
         cluster, node = machine.cluster, node_name(machine)
         empty, unrequested = self._demand.node(cluster, node) if cluster else (False, None)
         usable = self._supply.usable(machine_id)
+        held = not usable or machine_id in self._taken_back
         median = self._drains.of(machine.instance_type)
         return MachineRecord(
             machine=_shown(machine, commitment),
             committed_to="" if commitment is None else commitment.cluster,
             stamp=commitment.stamp if commitment is not None and commitment.cluster else stamp,
             drain_seconds=_DRAIN_SECONDS if median is None else max(1, math.ceil(median)),
-            not_before=self._holdouts.not_before(machine_id) if usable else _NEVER,
+            not_before=_NEVER if held else self._holdouts.not_before(machine_id),
             idle_since=self._supply.idle_since(machine_id) if usable and machine_id not in self._kept_idle else _NEVER,
             empty=empty,
             unrequested=unrequested,

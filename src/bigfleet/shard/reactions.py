@@ -42,6 +42,8 @@ class Reactions(State):
                     self.orders.append(Look(machine_id, provider))
                 case sightings.UnaskedDrain(machine_id=machine_id):
                     _log.warning("machine_taken_back", machine=machine_id)
+                    # Whoever loses it must not choose it as its own replacement (ADR 9.1).
+                    self.taken_back.add(machine_id)
                     self.executed(self.execute.taken_back(machine_id, self.clocks.now()))
                 case sightings.Incident(kind=kind, machine_id=machine_id, text=text):
                     _log.warning("supply_incident", kind=kind, machine=machine_id, text=text)
@@ -83,6 +85,8 @@ class Reactions(State):
         was = None if before is None else before.state
         self.timings.moved(machine_id, after, now)
         self.unsettled_at_start.discard(machine_id)
+        if after is None or after.state is not _S.DRAINING:
+            self.taken_back.discard(machine_id)
         if was is _S.IDLE:
             self.filing.idle(machine_id, None)
         if was is _S.FAILED:

@@ -8,7 +8,7 @@ from bigfleet.shard import effects as does
 from bigfleet.shard.available import AvailableCapacity
 from bigfleet.shard.books import Books
 from bigfleet.shard.demand import Demand, KeptDemand
-from bigfleet.shard.execute import Execute
+from bigfleet.shard.execute import TAKEN_BACK, Execute
 from bigfleet.shard.filing import Filing
 from bigfleet.shard.holdings import Holdings
 from bigfleet.shard.holdouts import HoldOuts
@@ -71,8 +71,17 @@ class State:
         self.readiness = NodeReadiness(settings.ready_timeout)
         self.readiness.restored(kept.ready)
         self.recovery = Recovery(self.books, self.execute.fenced)
+        self.taken_back = {each.machine for each in kept.commitments.values() if each.reason == TAKEN_BACK}
+        """Machines that their provider drains unasked: nobody else's until they are through."""
         self.picture = Picture(
-            self.supply, self.demand, self.execute, self.holdouts, self.rails, self.timings.drains, self.readiness
+            self.supply,
+            self.demand,
+            self.execute,
+            self.holdouts,
+            self.rails,
+            self.timings.drains,
+            self.readiness,
+            self.taken_back,
         )
         self.short: Mapping[str, list[NeedKey]] = {}
         """The rows that the last decision left short, by cluster, first served first."""

@@ -70,14 +70,14 @@ class Talk:
         """How every machine of a cluster stands, and what could still be had."""
         machines = (self._supply.find(machine_id) for machine_id in sorted(self._holdings.of(cluster)))
         return [
-            *(frames.node_state(machine, cluster, machine.state) for machine in machines if machine is not None),
+            *(frames.node_state(each, cluster, _state_for(each, cluster)) for each in machines if each is not None),
             *(pb.ShardMessage(available_capacity=update) for update in self._available.replay(cluster)),
         ]
 
     def show(self, machine: Machine, cluster: str, now: float) -> None:
         """Say how a machine of the cluster stands."""
         if self._demand.has_session(cluster):
-            self.send(cluster, frames.node_state(machine, cluster, machine.state), now)
+            self.send(cluster, frames.node_state(machine, cluster, _state_for(machine, cluster)), now)
 
     def take_leave(self, last: Machine, cluster: str, *, drained: bool, there: bool, now: float) -> None:
         """Say that a machine concerns the cluster no more: it was drained, was only meant for it, or is gone."""
@@ -121,3 +121,8 @@ class Talk:
         needs = () if rollup is None else rollup.needs
         profiles = (need.profile for need in needs if need.profile.fingerprint == key.fingerprint)
         return next((profile.requirements for profile in profiles), ())
+
+
+def _state_for(machine: Machine, cluster: str) -> MachineState:
+    """The machine's state; to a cluster that it is meant for while it still serves another, it is only being made."""
+    return machine.state if machine.cluster in ("", cluster) else MachineState.CREATING

@@ -15,7 +15,6 @@ from bigfleet.model.need import Daemon
 from bigfleet.model.profile import Operator, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import Resources
 
-RACK = "topology.bigfleet.lucy.sh/rack"
 REGION = "topology.kubernetes.io/region"
 FAMILY = "node.bigfleet.lucy.sh/family"
 GPU = "nvidia.com/gpu"

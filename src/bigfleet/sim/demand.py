@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from bigfleet.engine.needs import unit_size
-from bigfleet.model.labels import ZONE
+from bigfleet.model.labels import RACK, ZONE
 from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.profile import Operator, Profile, Requirement, WhenUnsatisfiable
 from bigfleet.sim import catalog
@@ -222,7 +222,7 @@ class Draw:
             if zone:
                 wanted.append(Requirement(ZONE, Operator.IN, (zone,)))
             if a.gang:
-                wanted.append(Requirement(catalog.RACK, Operator.SAME))
+                wanted.append(Requirement(RACK, Operator.SAME))
             profile = self._profiles[key] = Profile(
                 requirements=tuple(wanted),
                 spread=a.spread,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Stamp
 from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.labels import RACK
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.model.need import Need
 from bigfleet.sim import catalog
@@ -27,7 +28,7 @@ class Rack:
     def __init__(self, number: int, slots: int, family: Family, zone: str, klass: CapacityClass) -> None:
         self.name = f"r{number:06d}"
         self.slots, self.family, self.zone, self.klass = slots, family, zone, klass
-        self.labels = {catalog.REGION: zone[:-1], catalog.RACK: self.name, catalog.FAMILY: str(family)}
+        self.labels = {catalog.REGION: zone[:-1], RACK: self.name, catalog.FAMILY: str(family)}
         self.bound: list[tuple[InstanceType, str, Stamp]] = []
         self.free: list[InstanceType] = []
 
@@ -314,6 +315,6 @@ class _Hall:
         return count
 
     def _add(self, family: Family, zone: str, klass: CapacityClass) -> Rack:
-        rack = Rack(len(self._racks), self._rng.choice(catalog.RACK_SLOTS), family, zone, klass)
+        rack = Rack(len(self._racks), self._rng.choice(RACK_SLOTS), family, zone, klass)
         self._racks.append(rack)
         return rack

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import msgspec
 
-from bigfleet.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from bigfleet.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, RACK, ZONE
 from bigfleet.model.machine import Call, CapacityType
 from bigfleet.providerkit.backend import Limits
 from bigfleet.providerkit.offer import Shape
-from bigfleet.sim.catalog import FAMILY, RACK, REGION
+from bigfleet.sim.catalog import FAMILY, REGION
 from bigfleet.sim.cloud.delays import Delay, Seconds
 
 MAX_MACHINES = 1_000_000

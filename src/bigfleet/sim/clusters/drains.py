@@ -70,9 +70,11 @@ class Drains:
 
     def _evict(self, now: float, name: str, instruction: str, workload: str) -> Frames:
         cordon = self._cordon(name, instruction)
-        if cordon is None or cordon.deadline < now or workload not in self._world.nodes[name].pods:
+        if cordon is None or cordon.deadline < now:
             return []
-        self._world.evict(name, workload)
+        # Scaled down meanwhile, its pods are gone by themselves.
+        if workload in self._world.nodes[name].pods:
+            self._world.evict(name, workload)
         return self._report_if_empty(name, instruction, now)
 
     def _stop(self, now: float, name: str, cordon: Cordon) -> Frames:

@@ -1,0 +1,79 @@
+"""`bigfleet all-in-one`: a shard and the simulated cloud in one process; nothing else is needed."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import uvloop
+
+from bigfleet.cli.program import load_engine
+from bigfleet.cli.provider import open_cloud
+from bigfleet.cli.shard import shard
+from bigfleet.providerkit.backend import Backend
+from bigfleet.providerkit.serve import Endpoint, serving
+from bigfleet.providerkit.store import Store
+from bigfleet.shard.config import Config, ConfigError, Provider, load, shown
+from bigfleet.telemetry.logs import configure
+from bigfleet.transport.address import TCPAddress
+
+ALL_IN_ONE_EPILOG = (
+    "Examples: bigfleet all-in-one · bigfleet all-in-one --config examples/shard/laptop.yaml · "
+    "bigfleet all-in-one --cloud examples/cloud/spot-and-stock-outs.yaml --data-dir here"
+)
+
+CLOUD_STATE = "cloud.state"
+"""In the data directory: the cloud's machines, and beside it, with `.cloud` at its end, its hosts."""
+
+# There is one provider, and no coordinator yet; with certificates the cloud would need one of its own.
+_NOT_HERE = {"providers", "coordinator_addr", "advertise_address", "tls_cert", "tls_key", "tls_ca"}
+
+
+def _with_flags_of_shard(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take what `bigfleet shard` takes, in the place of its own `settings`."""
+    own = [each for each in inspect.signature(command).parameters.values() if each.name != "settings"]
+    taken = [each for name, each in inspect.signature(shard).parameters.items() if name not in _NOT_HERE]
+    known = {each.name for each in own}
+    signature = inspect.Signature([*own, *(each for each in taken if each.name not in known)])
+    setattr(command, "__signature__", signature)  # noqa: B010 - functions have it, their type does not say so
+    return command
+
+
+@_with_flags_of_shard
+def all_in_one(
+    cloud: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The cloud, as YAML; examples/cloud has some. [default: small]")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings as YAML; flags win over it.")] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as YAML, and end.")] = False,
+    **settings: Any,
+) -> None:
+    """Run a shard and a simulated cloud in one process until told to stop; a coordinator comes with a later release.
+
+    For a laptop: plaintext, and what is not here is as in `bigfleet shard`. Machines and what was decided about them
+    are kept in the data directory, and the next start goes on with them.
+    """
+    loaded = load(config, {key: value for key, value in settings.items() if value != []})
+    if loaded.tls is not None:
+        raise ConfigError(
+            "TLS", "not here: run `bigfleet shard` and `bigfleet provider sim`, each with its certificate"
+        )
+    if print_config:
+        typer.echo(shown(loaded), nl=False)
+        return
+    configure(loaded.log_level)
+    loaded.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    backend, store = open_cloud(cloud, str(loaded.data_dir / CLOUD_STATE))
+    load_engine()
+    uvloop.run(_serve(loaded, backend, store))
+
+
+async def _serve(config: Config, backend: Backend, store: Store) -> None:
+    from bigfleet.shard.run import serve  # noqa: PLC0415 - the compiler takes longer to import than others run
+
+    async with serving(backend, store, Endpoint(TCPAddress("127.0.0.1", 0))) as cloud:
+        # By the scheme of its hosts, as a fleet of several clouds would name them.
+        provider = Provider(backend.scheme, cloud.address)
+        await serve(msgspec.structs.replace(config, providers=(provider,)))

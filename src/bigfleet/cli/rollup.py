@@ -1,0 +1,37 @@
+"""`bigfleet rollup`: what a set of CapacityRequests comes to, without any cluster."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigfleet.cli.manifests import examples, read_requests
+from bigfleet.cli.program import check_id, console
+from bigfleet.cli.rollup_table import show
+from bigfleet.model.aggregate import aggregate
+from bigfleet.model.need import Rollup
+
+ROLLUP_EPILOG = (
+    "Examples: bigfleet rollup my-requests.yaml · bigfleet rollup examples/capacity-requests --cluster-id shop"
+)
+
+
+def rollup(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Manifests, or folders of them; the examples if none is named.")
+    ] = None,
+    cluster_id: Annotated[str, typer.Option(help="The cluster that asks.")] = "example",
+) -> None:
+    """Add CapacityRequests up and show the demand they make.
+
+    A roll-up is all that a cluster wants: its operator adds the requests of all pods up into rows of equal units and
+    sends them to its shard every few seconds, and each roll-up replaces the one before.
+    """
+    check_id(cluster_id, "--cluster-id")
+    requests = read_requests(paths or [examples()])
+    show(
+        Rollup(cluster_id=cluster_id, timestamp_unix_nanos=time.time_ns(), needs=aggregate(requests)),
+        len(requests),
+        console(),
+    )
