@@ -7,6 +7,7 @@ import pytest
 from bigfleet.engine.decide import Engine
 from bigfleet.engine.records import MachineRecord, Policy
 from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.labels import RACK
 from bigfleet.model.machine import CapacityType, MachineState, check_invariants
 from bigfleet.model.need import Need
 from bigfleet.sim import catalog
@@ -89,7 +90,7 @@ def test_machines_of_a_rack_agree_in_zone_and_payment_and_share_their_labels(fle
     racks: dict[str, MachineRecord] = {}
     for record in fleet.machines():
         machine = record.machine
-        first = racks.setdefault(machine.labels[catalog.RACK], record).machine
+        first = racks.setdefault(machine.labels[RACK], record).machine
         assert machine.labels is first.labels
         assert (machine.zone, machine.capacity_type) == (first.zone, first.capacity_type)
     assert {record.machine.zone for record in racks.values()} == set(catalog.ZONES)

@@ -315,6 +315,6 @@ class _Hall:
         return count
 
     def _add(self, family: Family, zone: str, klass: CapacityClass) -> Rack:
-        rack = Rack(len(self._racks), self._rng.choice(RACK_SLOTS), family, zone, klass)
+        rack = Rack(len(self._racks), self._rng.choice(catalog.RACK_SLOTS), family, zone, klass)
         self._racks.append(rack)
         return rack
