@@ -16,7 +16,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from bench.harness import Report, seconds
+from bench import engine_profile
+from bench.engine_profile import Profile
+from bench.harness import Report, number, seconds
 from bigfleet.engine.decide import Decision, Engine
 from bigfleet.engine.records import MachineRecord, Policy
 from bigfleet.engine.warmup import warm_up
@@ -37,6 +39,18 @@ NOW = 1_000
 
 _BUDGETS = {"5k": (5, 2), "50k": (50, 10), "500k": (500, 50), "5m": (5_000, 500)}
 """Milliseconds for a full decision and for one with 1 % changed."""
+
+_PROFILES = 15
+_SHOWN = 0.01
+"""The share of the whole below which a step is not worth a line."""
+
+_TRIED = {
+    "full": "lists a kind of need, 32-bit and byte columns, records instead of columns, inlining (ADR 11 and 16)",
+    "changed": "sleeping clusters, kept tables, waking by shape (ADR 11)",
+    "first": "cohorts and classes, bounds a kind, tables laid once, spares skipped by buyer (ADR 11 and 16)",
+    "deltas": "columns at once, guessing shape and key, absent parts read apart (ADR 16)",
+    "memory": "columns as narrow as what they hold, bytes in tables, fewer entries (ADR 16); one copy is the next step",
+}
 
 
 def run(report: Report) -> None:
@@ -136,9 +150,16 @@ def _memory(report: Report, name: str, fleet: Fleet) -> Engine:
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     report.add(f"{name}: inventory (tracemalloc)", inventory / machines, "bytes/machine")
-    report.add(f"{name}: engine's own state of its machines (tracemalloc)", alone / machines, "bytes/machine", 200)
+    title = f"{name}: engine's own state of its machines (tracemalloc)"
+    missed = report.add(title, alone / machines, "bytes/machine", 200)
     for part, size in parts.items():
         report.add(f"{name}: of it, in tables for {part}", size / machines, "bytes/machine")
+    if missed:
+        made_of = {"inventory": inventory} | {f"tables for {part}": size for part, size in parts.items()}
+        made_of["the rest"] = alone - sum(made_of.values())
+        largest = sorted(made_of.items(), key=lambda item: -item[1])
+        lines = [(part, f"{number(size / machines)} bytes {size / alone:4.0%}") for part, size in largest]
+        report.explain(title, "What is held, with no rows", lines, _TRIED["memory"])
     report.add(f"{name}: rows as they are kept", demand / fleet.rows, "bytes/row")
     report.add(f"{name}: all that the engine holds after a decision", held / machines, "bytes/machine")
     return engine
@@ -154,7 +175,10 @@ def _settled(report: Report, name: str, engine: Engine, fleet: Fleet) -> float:
     rounds = max(3, min(DECISIONS, int(PATIENCE / warm)))
     report.progress(f"{name}: {rounds} full decisions")
     times = [_decide(engine, fleet, full=True)[0] for _ in range(rounds)]
-    _percentiles(report, f"{name}: full decision", times, full_budget)
+    if missed := _percentiles(report, f"{name}: full decision", times, full_budget):
+        report.progress(f"{name}: profiling full decisions")
+        profiles = engine_profile.of_decision(lambda: _decide(engine, fleet, full=True), min(rounds, _PROFILES))
+        _explain(report, missed, profiles, "full")
     still = [_decide(engine, fleet, full=False)[0] for _ in range(rounds)]
     _percentiles(report, f"{name}: nothing changed", still, None)
     for change in (_changes(fleet, few_clusters=True), _changes(fleet, few_clusters=False)):
@@ -164,10 +188,25 @@ def _settled(report: Report, name: str, engine: Engine, fleet: Fleet) -> float:
     return percentile(times, 0.5)
 
 
-def _percentiles(report: Report, title: str, times: list[float], budget: float | None) -> None:
+def _percentiles(report: Report, title: str, times: list[float], budget: float | None) -> str:
+    """Add both figures; the name of the one that is outside its budget, empty if none is."""
     count = "" if len(times) >= DECISIONS else f" (of only {len(times)})"
     report.add(f"{title}, p50{count}", percentile(times, 0.5) * 1e3, "ms")
-    report.add(f"{title}, p99{count}", percentile(times, 0.99) * 1e3, "ms", budget)
+    worst = f"{title}, p99{count}"
+    return worst if report.add(worst, percentile(times, 0.99) * 1e3, "ms", budget) else ""
+
+
+def _explain(report: Report, figure: str, profiles: list[Profile], tried: str) -> None:
+    """Show the middle one of these profiles beside the slowest."""
+    middle, slowest = profiles[len(profiles) // 2], profiles[-1]
+    whole, worst = sum(middle.values()), sum(slowest.values())
+    lines = [
+        (step, f"{number(taken * 1e3)} ms {taken / whole:4.0%} {number(slowest.get(step, 0.0) * 1e3):>8}")
+        for step, taken in sorted(middle.items(), key=lambda item: -item[1])
+        if taken >= _SHOWN * whole
+    ]
+    what = f"{len(profiles)} profiled runs of their own: {number(whole * 1e3)} ms, slowest {number(worst * 1e3)}"
+    report.explain(figure, what, lines, _TRIED[tried])
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -214,25 +253,42 @@ def _touched(record: MachineRecord) -> MachineRecord:
 def _changed(
     report: Report, name: str, engine: Engine, fleet: Fleet, change: _Change, rounds: int, budget: float | None
 ) -> None:
+    turns = itertools.cycle((0, 1))
     applying, deciding = [], []
-    for turn in range(rounds + rounds % 2):
+
+    def change_and_decide() -> None:
+        turn = next(turns)
         start = time.perf_counter()
-        engine.inventory.apply(change.machines[turn % 2])
-        for cluster, needs in change.needs[turn % 2].items():
+        engine.inventory.apply(change.machines[turn])
+        for cluster, needs in change.needs[turn].items():
             engine.needs.replace(cluster, needs)
         applying.append(time.perf_counter() - start)
         deciding.append(_decide(engine, fleet, full=False)[0])
-    _percentiles(report, f"{name}: {change.title}", deciding, budget)
+
+    for _ in range(rounds + rounds % 2):
+        change_and_decide()
     report.add(f"{name}: {change.title}, applying it", percentile(applying, 0.5) * 1e3, "ms")
+    if missed := _percentiles(report, f"{name}: {change.title}", deciding, budget):
+        report.progress(f"{name}: profiling decisions, {change.title}")
+        _explain(report, missed, engine_profile.of_decision(change_and_decide, 2 * (_PROFILES // 2)), "changed")
 
 
 def _nothing_bound(report: Report, name: str, fleet: Fleet) -> float:
+    def empty() -> Engine:
+        engine = _build(fleet.machines(settled=False))
+        _demand(engine, fleet)
+        return engine
+
     report.progress(f"{name}: first decision with nothing bound")
-    engine = _build(fleet.machines(settled=False))
-    _demand(engine, fleet)
-    taken, decision = _decide(engine, fleet, full=True)
-    report.add(f"{name}: first decision, nothing bound", taken * 1e3, "ms", 10 * _BUDGETS[name][0])
+    taken, decision = _decide(empty(), fleet, full=True)
+    title = f"{name}: first decision, nothing bound"
+    missed = report.add(title, taken * 1e3, "ms", 10 * _BUDGETS[name][0])
     report.add(f"{name}: first decision, actions", len(decision.actions), "actions")
+    del decision
+    if missed:
+        report.progress(f"{name}: profiling a first decision")
+        engine = empty()
+        _explain(report, title, engine_profile.of_decision(lambda: _decide(engine, fleet, full=True), 1), "first")
     return taken
 
 
@@ -243,8 +299,13 @@ def _inventory(report: Report, engine: Engine, fleet: Fleet) -> None:
     gc.freeze()
     sample = random.Random(11).sample(records, DELTAS)
     turns = itertools.cycle([[_touched(r) for r in sample], sample])
-    taken = seconds(lambda: engine.inventory.apply(next(turns)), rounds=8)
-    report.add(f"applying {DELTAS:,} deltas to {machines:,} machines", taken * 1e3, "ms", 50)
+
+    def apply() -> None:
+        engine.inventory.apply(next(turns))
+
+    title = f"applying {DELTAS:,} deltas to {machines:,} machines"
+    if report.add(title, seconds(apply, rounds=8) * 1e3, "ms", 50):
+        _explain(report, title, engine_profile.of_changes(apply, _PROFILES), "deltas")
     report.progress(f"building an inventory of {machines:,} machines")
     built = seconds(lambda: Engine().inventory.apply(records), rounds=3)
     report.add(f"building the inventory of {machines:,} machines", built, "s", 5)

@@ -5,7 +5,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,20 +30,35 @@ class Figure(msgspec.Struct, frozen=True):
         return self.value >= self.budget if self.at_least else self.value <= self.budget
 
 
+class Reason(msgspec.Struct, frozen=True):
+    """Why a figure is outside its budget: where it goes, part by part, and what was tried."""
+
+    name: str
+    measured: str
+    parts: tuple[tuple[str, str], ...]
+    tried: str
+
+
 class Report:
     """Collects figures as they are measured and shows them at the end."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.figures: list[Figure] = []
+        self.reasons: list[Reason] = []
 
     def progress(self, text: str) -> None:
         """Say what is being measured now."""
         self.console.print(f"[dim]… {text}[/dim]", highlight=False)
 
-    def add(self, name: str, value: float, unit: str, budget: float | None = None, *, at_least: bool = False) -> None:
-        """Record one figure; `budget` is its upper bound, or the lower one with `at_least`."""
+    def add(self, name: str, value: float, unit: str, budget: float | None = None, *, at_least: bool = False) -> bool:
+        """Record one figure; `budget` is its upper bound, or the lower one with `at_least`. Whether it is outside."""
         self.figures.append(Figure(name, value, unit, budget, at_least))
+        return self.figures[-1].holds is False
+
+    def explain(self, name: str, measured: str, parts: Sequence[tuple[str, str]], tried: str) -> None:
+        """Say why a figure is outside its budget: how it was looked into, what it is made of, and what was tried."""
+        self.reasons.append(Reason(name, measured, tuple(parts), tried))
 
     def show(self) -> None:
         """Print the table and the machine it was measured on."""
@@ -57,12 +72,21 @@ class Report:
             budget = "" if figure.budget is None else f"{sign} {number(figure.budget)}"
             table.add_row(figure.name, number(figure.value), figure.unit, budget, holds)
         self.console.print(table)
+        for reason in self.reasons:
+            self.console.print(
+                f"\n[bold]{reason.name}[/bold] is outside its budget. {reason.measured}:", highlight=False
+            )
+            for part, share in reason.parts:
+                self.console.print(f"  {part:<44}{share:>24}", highlight=False, markup=False)
+            self.console.print(f"  tried: {reason.tried}", highlight=False, markup=False)
 
     def write(self, path: Path) -> None:
-        """Write the figures as a JSON list of {name, value, unit, budget, holds}."""
+        """Write the figures as a JSON list of {name, value, unit, budget, holds}; {why, tried} where one is outside."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        why = {reason.name: {"why": dict(reason.parts), "tried": reason.tried} for reason in self.reasons}
         rows = [
             {"name": f.name, "value": f.value, "unit": f.unit, "budget": f.budget, "holds": f.holds}
+            | why.get(f.name, {})
             for f in self.figures
         ]
         path.write_text(json.dumps(rows, indent=1) + "\n")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigfleet.engine.arrays import Ids
+from bigfleet.engine.arrays import Ids, Snug
 from bigfleet.engine.inventory import VACANT, Inventory
 from bigfleet.engine.reading import MAX_NUMBER, MAX_PODS, MAX_PRICE, NOBODY, RecordError
 from bigfleet.engine.records import MAX_TIME, MachineRecord, Stakes, Stamp
@@ -367,6 +367,33 @@ def test_the_largest_values_are_taken_as_they_are() -> None:
     assert (inventory.not_before.view[0], inventory.idle_since.view[0]) == (MAX_TIME, -MAX_TIME)
     assert inventory.hold_until.view[0] == MAX_TIME
     assert inventory.shapes.allocatable.view[0].tolist() == [MAX_PODS, MAX_UNITS, MAX_UNITS]
+
+
+def test_a_snug_column_widens_for_what_does_not_fit_and_keeps_what_it_held() -> None:
+    column = Snug(NOBODY)
+    column.resize(6)
+    held = [NOBODY] * 6
+    for row, (value, size) in enumerate([(127, 1), (128, 2), (-(2**15) - 1, 4), (2**31, 8), (0, 8)]):
+        column.write(np.array([row]), np.array([value]))
+        held[row] = value
+        assert (column.view.tolist(), column.view.itemsize) == (held, size)
+    column.resize(40)
+    assert column.view.tolist() == held + [NOBODY] * 34
+
+
+def test_machines_whose_labels_are_told_apart_later_share_equal_ones_again() -> None:
+    inventory = Inventory()
+    zones = ["a", "b", "a", "b"]
+    inventory.apply([record(f"m{i}", labels={"rack": zone}) for i, zone in enumerate(zones)])
+    assert len(set(inventory.shape.view.tolist())) == 1
+    inventory.remove(["m1"])
+    inventory.shapes.look_at("rack")
+    inventory.reshape()
+    shapes = [int(inventory.shape.view[inventory.row(f"m{i}")]) for i in (0, 2, 3)]
+    assert shapes[0] == shapes[1] != shapes[2]
+    inventory.shapes.look_at("nowhere")
+    inventory.reshape()
+    assert [int(inventory.shape.view[inventory.row(f"m{i}")]) for i in (0, 2, 3)] == shapes
 
 
 def test_no_price_below_the_largest_loses_a_digit_against_a_penalty() -> None:

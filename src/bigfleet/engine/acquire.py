@@ -5,7 +5,16 @@ from bigfleet.engine.compiled import walk
 from bigfleet.engine.credit import take, take_divisible
 from bigfleet.engine.heap import at
 from bigfleet.engine.levels import empty_levels, raise_levels
-from bigfleet.engine.market import cohort_at, cohort_range, draw, is_better, is_open, open_spares, price_for_gap
+from bigfleet.engine.market import (
+    closed_spares,
+    cohort_at,
+    cohort_range,
+    draw,
+    is_better,
+    is_open,
+    open_spares,
+    price_for_gap,
+)
 from bigfleet.engine.offers import (
     COHORT,
     first_offer,
@@ -50,8 +59,9 @@ def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, flo
     """
     best, best_price, second, second_price, most = NONE, 0.0, NONE, 0.0, 0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + open_spares(w, again)):
-        cohort = cohort_at(w, need, domain, i, end)
+    closed = closed_spares(w, need, again)
+    for i in range(start, end + open_spares(w, again) - closed):
+        cohort = cohort_at(w, need, domain, i if i < end else i + closed, end)
         if cohort == NONE or not is_open(w, need, cohort, again):
             continue
         price = price_for_gap(w, need, cohort)

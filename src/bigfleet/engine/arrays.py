@@ -51,6 +51,10 @@ class Column:
         """Change one value."""
         self._data[index] = value
 
+    def write(self, indices: Array, values: Array) -> None:
+        """Change some values."""
+        self._data[indices] = values
+
     def resize(self, size: int) -> None:
         """Make room up to `size`; what is new holds the fill value."""
         if size > len(self._data):
@@ -63,6 +67,32 @@ class Column:
     def reset(self, indices: Array) -> None:
         """Give the fill value back to some of what is in use."""
         self._data[indices] = self._fill
+
+
+class Snug(Column):
+    """A column as narrow as what it holds: it grows wider when a value comes that does not fit.
+
+    Most columns of times hold nothing but 0, and most prices and numbers are far below their bounds.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, fill: int = 0) -> None:
+        super().__init__(np.int8, fill)
+
+    def write(self, indices: Array, values: Array) -> None:
+        """Change some values."""
+        if len(values):
+            self._admit(int(values.min()), int(values.max()))
+        super().write(indices, values)
+
+    def _admit(self, least: int, most: int) -> None:
+        held = self._data.dtype
+        for dtype in (held, np.int16, np.int32, np.int64):
+            bounds = np.iinfo(dtype)
+            if bounds.min <= least and most <= bounds.max:
+                self._data = self._data.astype(dtype, copy=False)
+                return
 
 
 class Names:
@@ -92,8 +122,11 @@ class Names:
         """The numbers of many values, most of them seen before."""
         numbers = list(map(self._ids.get, values, itertools.repeat(UNKNOWN)))
         found = np.array(numbers, np.int64)
-        for i in np.flatnonzero(found == UNKNOWN).tolist():
-            found[i] = self.intern(values[i])
+        unknown = np.flatnonzero(found == UNKNOWN)
+        fresh = [values[i] for i in unknown.tolist()]
+        for value in dict.fromkeys(fresh):
+            self.intern(value)
+        found[unknown] = list(map(self._ids.__getitem__, fresh))
         return found
 
     def ended(self, uses: int) -> None:

@@ -32,6 +32,7 @@ from bigfleet.engine.work import (
     M_RANK,
     M_SERVES,
     M_STATE,
+    NONE,
     NOW,
     OVERFLOW,
     PREEMPT,
@@ -155,17 +156,19 @@ class Engine:
         )
         rows = zip(self.inventory.ids.many(machine), *(column.tolist() for column in columns), strict=True)
         needs, names = self.needs.need, self.inventory.clusters.values
-        actions = []
+        actions, last = [], NONE
         for machine_id, kind, s, c, number, grace, outranked in rows:
-            need = needs[s]
-            assert need is not None  # noqa: S101 - live slots only
-            profile, cluster = need.profile, str(names[c])
-            stamp = Stamp(need.key, profile.priority, profile.interruption, profile.reclamation, number)
+            # A need buys many machines one after the other: what they have in common is made once.
+            if s != last:
+                need, last = needs[s], s
+                assert need is not None  # noqa: S101 - live slots only
+                profile, key, cluster = need.profile, need.key, str(names[c])
+                stakes = profile.priority, profile.interruption, profile.reclamation
+                wanted = f"{cluster} needs {profile.fingerprint}"
+            reason = wanted
             if kind == PREEMPT:
-                reason = f"{cluster} at {profile.priority} outranks {'nobody' if outranked == LARGE else outranked}"
-            else:
-                reason = f"{cluster} needs {profile.fingerprint}"
-            actions.append(Action(_KINDS[kind], machine_id, cluster, reason, grace, stamp))
+                reason = f"{cluster} at {stakes[0]} outranks {'nobody' if outranked == LARGE else outranked}"
+            actions.append(Action(_KINDS[kind], machine_id, cluster, reason, grace, Stamp(key, *stakes, number)))
         return actions
 
     def _reclaims(self, w: Tables, giving: list[ClusterRecord], policy: Policy) -> tuple[list[Action], frozenset[str]]:
@@ -190,7 +193,7 @@ class Engine:
         types = inventory.shapes.capacity_type.view[inventory.shape.view[idle]]
         going = np.zeros(len(idle), np.bool_)
         for capacity_type, hold in policy.idle_hold.items():
-            going |= (types == capacity_type) & (now - inventory.idle_since.view[idle] > hold)
+            going |= (types == capacity_type) & (now - inventory.idle_since.view[idle].astype(np.int64) > hold)
         actions = []
         for m in self._sorted(w, idle[going]):
             hold = policy.idle_hold[CapacityType(int(inventory.shapes.capacity_type.view[inventory.shape.view[m]]))]

@@ -5,7 +5,7 @@ What does not depend on the need itself is worked out once for all needs of a ki
 
 from bigfleet.engine.compiled import walk
 from bigfleet.engine.heap import at, domain_at, domain_rank_at, put, room_in_arena, sort
-from bigfleet.engine.market import cohort_range, is_open, open_spares
+from bigfleet.engine.market import closed_spares, cohort_range, is_open, open_spares
 from bigfleet.engine.victims import may_preempt
 from bigfleet.engine.work import (
     D_BOUND,
@@ -99,7 +99,7 @@ def note_extra(w: Work, need: int, victims: bool) -> int:
     topology, noted = at(w, N_TOPOLOGY, need), 0
     if not at(w, N_ACTS, need):
         return 0
-    for i in range(open_spares(w, victims)):
+    for i in range(closed_spares(w, need, victims), open_spares(w, victims)):
         cohort = w.h[FIRST_SPARE] + i
         shape = at(w, K_SHAPE, cohort)
         if is_open(w, need, cohort, victims):

@@ -53,7 +53,7 @@ class Excess:
         cluster, flags = bound[machines], flags[machines]
         empty = (flags & EMPTY) != 0
         price, rank = w.column(M_PRICE)[machines], w.column(M_RANK)[machines]
-        bucket = w.column(M_STAMP_RECLAMATION)[machines]
+        bucket = w.column(M_STAMP_RECLAMATION)[machines].astype(np.int64)
         configured = (state[machines] == MachineState.CONFIGURED) & (flags & COMMITTED == 0)
         configured &= w.column(M_ACTION)[machines] == NOBODY
         may_go = configured & (flags & (PROTECTED | UNREQUESTED) == 0)

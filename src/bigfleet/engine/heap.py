@@ -4,6 +4,7 @@ A column is known by the place in the header that says where it begins; a vector
 Where an index is unsigned, numba does not look whether it counts from the end.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from bigfleet.engine.work import (
     LEN_ARENA,
     LEN_SHAPES,
     MOST_DOMAINS,
+    NARROW,
     OVERFLOW,
     SCALARS,
     T_ARENA,
@@ -28,12 +30,28 @@ from bigfleet.engine.work import (
     Work,
 )
 
+# A byte is found in its word by a shift, in either order of bytes.
+_WORD, _IN_WORD, _BITS, _BYTE = np.uint64(2), np.uint64(3), np.uint64(3), np.int64(255)
+_FLIP = np.uint64(0 if sys.byteorder == "little" else 3)
+
+
+@walk
+def _shift(place: np.uint64) -> np.int64:
+    """How many bits of its word stand below a byte."""
+    return np.int64(((place & _IN_WORD) ^ _FLIP) << _BITS)
+
 
 @walk
 def at(w: Work, column: int, i: int) -> int:
     """One entry of a column."""
+    entry: Any
     place = np.uint64(w.h[column] + i)
-    entry: Any = w.h[place] if column >= WIDE else np.int64(w.g[place])
+    if column >= WIDE:
+        entry = w.h[place]
+    elif column >= NARROW:
+        entry = np.int64(w.g[place])
+    else:
+        entry = (np.int64(w.g[place >> _WORD]) >> _shift(place)) & _BYTE
     return entry
 
 
@@ -41,10 +59,13 @@ def at(w: Work, column: int, i: int) -> int:
 def put(w: Work, column: int, i: int, value: int) -> None:
     """Set one entry of a column."""
     place = np.uint64(w.h[column] + i)
-    if column < WIDE:
+    if column >= WIDE:
+        w.h[place] = value
+    elif column >= NARROW:
         w.g[place] = value
     else:
-        w.h[place] = value
+        word, shift = place >> _WORD, _shift(place)
+        w.g[word] = (w.g[word] & ~(_BYTE << shift)) | (np.int64(value) << shift)
 
 
 @walk
@@ -148,20 +169,19 @@ class Tables:
         for place, size in sizes.items():
             if size > had[place]:
                 self._capacity[place] = max(size, had[place] * 3 // 2) if had[place] else size
-        cells = {place: size if place >= WIDE else (size + 1) // 2 for place, size in self._capacity.items()}
+        cells = {place: -(-size // _in_cell(place)) for place, size in self._capacity.items()}
         h = np.zeros(HEADER + sum(cells.values()), np.int64)
-        g = h.view(np.int32)
         h[:HEADER] = old.h[:HEADER]
         begin = HEADER
         for place, size in cells.items():
-            source, target, scale = (old.h, h, 1) if place >= WIDE else (old.g, g, 2)
-            before = int(old.h[place])
+            scale, before = _in_cell(place), int(old.h[place])
+            source, target = _entries(old.h, place), _entries(h, place)
             # Of the arena only the beginning is in use.
             length = min(had[place], int(old.h[ARENA])) if place == T_ARENA else had[place]
             target[begin * scale : begin * scale + length] = source[before : before + length]
             h[place] = begin * scale
             begin += size
-        self.work = Work(h, g, old.matches)
+        self.work = Work(h, h.view(np.int32), old.matches)
 
     def use_matches(self, matches: Array) -> None:
         """Take who matches what from this grid."""
@@ -169,8 +189,8 @@ class Tables:
 
     def column(self, place: int, size: int | None = None) -> Array:
         """The beginning of a column, or all of it, as a view."""
-        heap: Array = self.work.h if place >= WIDE else self.work.g
         begin = int(self.work.h[place])
+        heap: Array = self.work.g if NARROW <= place < WIDE else _entries(self.work.h, place)
         return heap[begin : begin + (self._capacity[place] if size is None else size)]
 
     def vectors(self, table: int, count: int) -> Array:
@@ -184,4 +204,14 @@ class Tables:
 
     def footprint(self) -> dict[int, int]:
         """The bytes of each column."""
-        return {place: size * (8 if place >= WIDE else 4) for place, size in self._capacity.items()}
+        return {place: size * 8 // _in_cell(place) for place, size in self._capacity.items()}
+
+
+def _in_cell(place: int) -> int:
+    """How many entries of a column 64 bits hold."""
+    return 1 if place >= WIDE else 2 if place >= NARROW else 8
+
+
+def _entries(heap: Array, place: int) -> Array:
+    """The heap as entries as wide as those of a column."""
+    return heap if place >= WIDE else heap.view(np.int32) if place >= NARROW else heap.view(np.uint8)

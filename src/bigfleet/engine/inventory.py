@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bigfleet.engine.arrays import Array, Column, Ids, Names, places
+from bigfleet.engine.arrays import Array, Column, Ids, Names, Snug, places
 from bigfleet.engine.reading import NO_STAMP, NOBODY, NOT_READY, Batch, check_amounts, check_labels, fields_of, ids_of
 from bigfleet.engine.records import MachineRecord
 from bigfleet.engine.shapes import Dimensions, Shapes
@@ -36,21 +36,21 @@ class Inventory:
         self._size = 0
         self.shape = Column(np.int32)
         self.state = Column(np.uint8)
-        self.cluster = Column(np.int32, NOBODY)
-        self.bound = Column(np.int32, NOBODY)
-        self.number = Column(np.int64)
+        self.cluster = Snug(NOBODY)
+        self.bound = Snug(NOBODY)
+        self.number = Snug()
         self.own = Column(np.int32, NOBODY)
-        self.price = Column(np.int64)
+        self.price = Snug()
         self.probability = Column(np.int32)
         self.stamp_priority = Column(np.int32)
         self.stamp_interruption = Column(np.uint8, PenaltyBucket.ZERO)
         self.stamp_reclamation = Column(np.uint8, PenaltyBucket.ZERO)
         self.flags = Column(np.uint8)
-        self.drain_seconds = Column(np.int32)
-        self.not_before = Column(np.int64)
-        self.idle_since = Column(np.int64)
-        self.hold_until = Column(np.int64)
-        self.stakes_priority = Column(np.int32)
+        self.drain_seconds = Snug()
+        self.not_before = Snug()
+        self.idle_since = Snug()
+        self.hold_until = Snug()
+        self.stakes_priority = Snug()
         self.stakes_interruption = Column(np.uint8, PenaltyBucket.ZERO)
         self.stakes_reclamation = Column(np.uint8, PenaltyBucket.ZERO)
         self.offer = Column(np.int32, NOBODY)
@@ -114,24 +114,24 @@ class Inventory:
         new = self.shapes.new_labels()
         if not new:
             return
-        state, labels = self.state.view, self._labels
-        rows = [row for row in np.flatnonzero(state != VACANT).tolist() if any(label in labels[row] for label in new)]
-        shape = self.shape.view
+        labels, shape = self._labels, self.shape.view
+        live = np.flatnonzero(self.state.view != VACANT)
         # Machines of a shape often share their labels: one look is enough for all of those.
-        seen: dict[tuple[int, int], tuple[int, Mapping[str, str]]] = {}
-        shapes, shared = list[int](), list[Mapping[str, str]]()
-        for row, old in zip(rows, shape[rows].tolist(), strict=True):
+        first, like = _alike(shape[live], np.fromiter(map(id, labels), np.int64, len(labels))[live])
+        shapes, shared = shape[live[first]].astype(np.int64), dict[int, Mapping[str, str]]()
+        moved = np.zeros(len(first), np.bool_)
+        for i, row in enumerate(live[first].tolist()):
             given = labels[row]
-            found = seen.get((old, id(given)))
-            if found is None:
-                number = self.shapes.relabelled(old, given)
-                found = seen[old, id(given)] = number, self.shapes.shared(number, given)
-            shapes.append(found[0])
-            shared.append(found[1])
-        split = np.array(rows, np.int64)[np.array(shapes, np.int64) != shape[rows]]
-        shape[rows] = shapes
-        for row, given in zip(rows, shared, strict=True):
-            labels[row] = given
+            if any(label in given for label in new):
+                shapes[i] = self.shapes.relabelled(int(shapes[i]), given)
+                kept = self.shapes.shared(int(shapes[i]), given)
+                if kept is not given:
+                    shared[i], moved[i] = kept, True
+        at = np.flatnonzero(moved[like])
+        for row, i in zip(live[at].tolist(), like[at].tolist(), strict=True):
+            labels[row] = shared[i]
+        split = live[shapes[like] != shape[live]]
+        shape[live] = shapes[like]
         names = ("shape", "price", "probability", "stamp_reclamation")
         self.offer.view[split] = self._offer({name: getattr(self, name).view[split].astype(np.int64) for name in names})
         self._offers.ended(len(split))
@@ -263,10 +263,12 @@ class Inventory:
             self._labels[rows[i]] = self.shapes.shared(int(shape[i]), labels)
         named = {"own": self.keys, "offer": self._offers}
         for name, values in columns.items():
-            column = getattr(self, name).view
-            differs = column[rows] != values
+            column = getattr(self, name)
+            differs = column.view[rows] != values
+            if not differs.any():
+                continue
             news[differs] |= _NEWS.get(name, _CHANGED)
-            column[rows] = values
+            column.write(rows, values)
             if name in named:
                 named[name].ended(int(np.count_nonzero(differs)))
         self._news.view[rows] |= news
@@ -280,7 +282,7 @@ class Inventory:
         guesses = self.own.view[batch.rows].tolist() if len(self.ids) else [NOBODY] * len(batch.ids)
         own = np.array(
             [
-                guess if guess >= 0 and known[guess] == key else NOBODY
+                guess if guess >= 0 and ((k := known[guess]) is key or k == key) else NOBODY
                 for key, guess in zip(batch.keys, guesses, strict=True)
             ],
             np.int64,
@@ -323,6 +325,16 @@ _NEWS = {
     "bound": _CHANGED | _RESEATED,
     "number": _CHANGED | _RESEATED,
 }
+
+
+def _alike(one: Array, other: Array) -> tuple[Array, Array]:
+    """Where each pair of numbers stands first, in that order, and for each place which of those pairs it is."""
+    _, other = np.unique(other, return_inverse=True)
+    _, first, pair = np.unique(other.reshape(-1) << 32 | one, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return first[order], number[pair.reshape(-1)]
 
 
 def _bound(state: Array, flags: Array, cluster: Array, committed: Array) -> Array:

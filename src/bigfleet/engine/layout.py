@@ -49,8 +49,8 @@ from bigfleet.engine.work import (
     M_DRAIN_SECONDS,
     M_DRAWN,
     M_FLAGS,
+    M_LATER,
     M_LISTED,
-    M_NOT_BEFORE,
     M_NUMBER,
     M_OWN,
     M_PRICE,
@@ -66,6 +66,7 @@ from bigfleet.engine.work import (
     M_STAMP_RECLAMATION,
     M_STATE,
     M_STOOD,
+    MACHINE_COLUMNS,
     N_ASKED,
     N_COUNT,
     N_FIRST,
@@ -80,6 +81,7 @@ from bigfleet.engine.work import (
     S_TURN,
     SEEN,
     SPARES,
+    SPARES_IN_TURN,
     T_CLUSTER_LEAST,
     T_FREE,
     T_KEY_NEED,
@@ -125,7 +127,8 @@ class Layout:
         self._foundation = tuple[int, ...]()
         self._width = 0
         self._rankings = NONE
-        self._count: tuple[int, int, int] = (0, 0, 0)
+        self._count: tuple[int, int] = (0, 0)
+        self._clusters = 0
         self.awake = self.touched = np.zeros(0, np.bool_)
 
     @property
@@ -134,11 +137,13 @@ class Layout:
         return self._rows.order
 
     def break_off(self) -> None:
-        """Give up on a decision that ran out of scratch: the next has four times as much of it, and all is laid anew.
+        """Give up on a decision that ran out of scratch: the next has much more of it, and all is laid anew.
 
         Lists and marks may have been left halfway.
         """
-        self._room[int(self.tables.work.h[OVERFLOW])] *= 4
+        h = self.tables.work.h
+        short = int(h[OVERFLOW])
+        self._room[short] = max(4 * self._room[short], int(h[short]) // 2)
         self._foundation = ()
 
     def prepare(
@@ -170,24 +175,27 @@ class Layout:
         inventory.reshape()
         shapes.update()
         order, count = needs.order(), max(1, len(inventory.clusters))
-        self._reserve(len(inventory.ids), len(needs.need), count)
-        dirty = self.tables.column(C_DISTURBED, count) != 0
-        changed, touched = self._lay_machines(dirty, anew=anew)
-        stale = self._rows.lay_clusters(clusters, clusters if anew else {*told, *self._rows.held}, count)
+        # What is small comes first: to make room for more is to move all that is there.
         self._structure.lay(self._width)
-        self._rows.lay(clusters, order, now, stale | anew)
+        self._reserve_clusters(count)
+        stale = self._rows.lay_clusters(clusters, clusters if anew else {*told, *self._rows.held}, count)
+        rows = self._rows.number(order, stale | anew)
+        self._reserve(len(inventory.ids), len(needs.need))
+        dirty = self.tables.column(C_DISTURBED, count) != 0
+        changed, touched = self._lay_machines(dirty, now, anew=anew)
+        self._rows.lay(clusters, order, now, rows, stale | anew)
         dirty |= stale
         self._pool.lay_policy(policy, now)
         self._pool.lay(policy, now, changed, self._structure.shown, self._rows.kinds)
         h = self.tables.work.h
         h[NOW], h[NEXT_BINDING] = now, next_binding
-        h[[ACTIONS, OVERFLOW, SPARES, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
+        h[[ACTIONS, OVERFLOW, SPARES, SPARES_IN_TURN, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
         self.tables.column(C_DISTURBED, count)[:] = 0
         if full or anew:
             dirty[:] = True
         linking.wake(self.tables.work, dirty)
         awake = dirty[needs.cluster.view[order]]
-        rows: Array = order[awake]
+        rows = order[awake]
         linking.reset(self.tables.work, rows, dirty)
         self._move_entries_up(order[~awake])
         self.awake, self.touched = dirty, touched | dirty
@@ -197,7 +205,7 @@ class Layout:
     def _move_entries_up(self, asleep: Array) -> None:
         """Where much of what needs took is of the past, keep only what those rows take that sleep."""
         t, h = self.tables, self.tables.work.h
-        if len(asleep) and 2 * h[ENTRIES] < h[LEN_ENTRIES] and 2 * h[VECTORS] < h[LEN_VECTORS]:
+        if len(asleep) and 4 * h[ENTRIES] < 3 * h[LEN_ENTRIES] and 2 * h[VECTORS] < h[LEN_VECTORS]:
             return
         count = t.column(N_COUNT)[asleep].astype(np.int64)
         first = np.cumsum(count) - count
@@ -216,19 +224,28 @@ class Layout:
         t.column(N_FIRST)[asleep] = first
         h[ENTRIES], h[VECTORS] = len(taken), len(divided)
 
-    def _reserve(self, machines: int, slots: int, clusters: int) -> None:
-        """Make room for all rows, and begin what is new with nothing."""
+    def _reserve_clusters(self, clusters: int) -> None:
+        """Make room for all clusters, and begin new ones with nothing."""
+        width, t = self._width, self.tables
+        sizes = dict.fromkeys(range(C_DAEMONS, C_EPOCH + 1), clusters)
+        t.reserve(sizes | {T_CLUSTER_LEAST: clusters * width})
+        t.work.h[WIDTH], t.work.h[LEN_CLUSTERS] = width, clusters
+        for place in range(C_FIRST, C_LIVE_TAIL + 1):
+            t.column(place)[self._clusters : clusters] = NONE
+        self._rows.widen(clusters)
+        self._clusters = clusters
+
+    def _reserve(self, machines: int, slots: int) -> None:
+        """Make room for all machines and rows, and begin what is new with nothing."""
         width, room, t = self._width, self._room, self.tables
-        sizes = dict.fromkeys(range(M_SHAPE, M_DRAWN + 1), machines)
-        sizes |= dict.fromkeys((M_NUMBER, M_PRICE, M_NOT_BEFORE), machines)
+        sizes = self._rows.sizes()
+        sizes |= dict.fromkeys(MACHINE_COLUMNS, machines)
         sizes |= dict.fromkeys(range(N_RANK, N_WALK + 1), slots)
         sizes |= dict.fromkeys(range(N_ASKED, N_SAVED_MISSING + 1), slots)
-        sizes |= dict.fromkeys(range(C_DAEMONS, C_EPOCH + 1), clusters)
-        sizes |= dict.fromkeys((E_MACHINE, E_VECTOR, E_UNITS), room[LEN_ENTRIES] + 2 * machines + slots)
+        sizes |= dict.fromkeys((E_MACHINE, E_VECTOR, E_UNITS), room[LEN_ENTRIES] + machines * 3 // 2 + slots)
         sizes |= dict.fromkeys(range(S_MACHINE, S_TURN + 1), room[LEN_SEATS])
         sizes |= {
             T_FREE: machines * width,
-            T_CLUSTER_LEAST: clusters * width,
             T_NEED_AGGREGATE: slots * width,
             T_VECTOR: room[LEN_VECTORS] * width,
             T_VICTIM: room[LEN_VICTIMS],
@@ -239,19 +256,16 @@ class Layout:
         }
         t.reserve(sizes)
         h = t.work.h
-        h[WIDTH], h[LEN_MACHINES], h[LEN_SLOTS], h[LEN_CLUSTERS] = width, machines, slots, clusters
+        h[LEN_MACHINES], h[LEN_SLOTS] = machines, slots
         h[LEN_ENTRIES], h[LEN_SEATS] = t.capacity(E_MACHINE), t.capacity(S_MACHINE)
         h[LEN_VECTORS], h[LEN_VICTIMS] = t.capacity(T_VECTOR) // width, t.capacity(T_VICTIM)
-        old_machines, old_slots, old_clusters = self._count
+        old_machines, old_slots = self._count
         for place in (M_LISTED, M_ACTION, M_SERVES, M_STOOD, M_COHORT):
             t.column(place)[old_machines:machines] = NONE
         t.column(N_RANK)[old_slots:slots] = NONE
-        for place in range(C_FIRST, C_LIVE_TAIL + 1):
-            t.column(place)[old_clusters:clusters] = NONE
-        self._rows.widen(clusters)
-        self._count = machines, slots, clusters
+        self._count = machines, slots
 
-    def _lay_machines(self, dirty: Array, *, anew: bool) -> tuple[Array, Array]:
+    def _lay_machines(self, dirty: Array, now: int, *, anew: bool) -> tuple[Array, Array]:
         """Show what changed of machines, and put what moved on its cluster's list; what changed, and in which clusters.
 
         What the last decision bound is shown as it was: it only decided, and nothing is done yet.
@@ -279,7 +293,6 @@ class Layout:
             (M_FLAGS, inventory.flags),
             (M_RANK, inventory.rank),
             (M_DRAIN_SECONDS, inventory.drain_seconds),
-            (M_NOT_BEFORE, inventory.not_before),
             (M_STAMP_PRIORITY, inventory.stamp_priority),
             (M_STAMP_INTERRUPTION, inventory.stamp_interruption),
             (M_STAMP_RECLAMATION, inventory.stamp_reclamation),
@@ -291,6 +304,7 @@ class Layout:
                 t.column(place, machines)[:] = column.view
             else:
                 t.column(place)[changed] = column.view[changed]
+        t.column(M_LATER, machines)[:] = inventory.not_before.view > now
         if inventory.rankings != self._rankings:
             t.column(M_RANK, machines)[:] = inventory.rank.view
             self._rankings = inventory.rankings

@@ -28,6 +28,7 @@ from bigfleet.engine.work import (
     N_TOPOLOGY,
     NONE,
     SPARES,
+    SPARES_IN_TURN,
     T_ALLOCATABLE,
     T_COHORT_LIST,
     T_COHORT_LIST_OFFSET,
@@ -204,6 +205,23 @@ def cohort_at(w: Work, need: int, domain: int, i: int, end: int) -> int:
     if domain != NONE and domain_at(w, at(w, N_TOPOLOGY, need), at(w, K_SHAPE, cohort)) != domain:
         return NONE
     return cohort
+
+
+@walk
+def closed_spares(w: Work, need: int, again: bool) -> int:
+    """How many of the first spares cannot be open to a need: none behind it bought them.
+
+    In phase 1 needs buy in their turn, so those of earlier ones come first, until one is taken back.
+    """
+    low, high = 0, 0 if w.h[LOOSE] else min(open_spares(w, again), w.h[SPARES_IN_TURN])
+    rank = at(w, N_RANK, need)
+    while low < high:
+        middle = (low + high) // 2
+        if at(w, N_RANK, at(w, K_BUYER, w.h[FIRST_SPARE] + middle)) <= rank:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @walk

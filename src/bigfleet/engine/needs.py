@@ -209,10 +209,11 @@ class NeedsTable:
             moved = np.zeros(len(self.need), np.bool_)
             moved[list(self._moved)] = True
             old = self._order[~moved[self._order]]
-            fresh = sorted((slot for slot in self._moved if self.need[slot] is not None), key=place)
+            fresh = [slot for slot in self._moved if self.need[slot] is not None]
             if len(fresh) * 4 > len(old):
                 self._order = np.array(sorted([*old.tolist(), *fresh], key=place), np.int64)
             else:
+                fresh.sort(key=place)
                 self._order = np.insert(old, places(old, fresh, place), fresh)
             self._moved.clear()
         return self._order

@@ -15,6 +15,7 @@ from bigfleet.engine.heap import at, domain_at, level_at, put, room_in_arena
 from bigfleet.engine.levels import blocking, raise_levels
 from bigfleet.engine.market import (
     INFINITE,
+    closed_spares,
     cohort_at,
     cohort_range,
     cost_of,
@@ -127,7 +128,7 @@ def let_go(w: Work) -> None:
 def make_room_for_cohorts(w: Work, need: int, domain: int, again: bool) -> None:
     """Make room for as many offers as the need could have in a domain."""
     start, end = cohort_range(w, need, domain)
-    make_room(w, need, end - start + open_spares(w, again))
+    make_room(w, need, end - start + open_spares(w, again) - closed_spares(w, need, again))
 
 
 @walk
@@ -184,8 +185,9 @@ def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
     w.h[IN_ORDER] = w.h[ASIDE] = 0
     most = 0
     start, end = cohort_range(w, need, domain)
-    for i in range(start, end + open_spares(w, again)):
-        cohort = cohort_at(w, need, domain, i, end)
+    closed = closed_spares(w, need, again)
+    for i in range(start, end + open_spares(w, again) - closed):
+        cohort = cohort_at(w, need, domain, i if i < end else i + closed, end)
         if cohort == NONE or not is_open(w, need, cohort, again):
             continue
         units = fresh_units(w, need, at(w, K_SHAPE, cohort))

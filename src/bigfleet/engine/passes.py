@@ -50,7 +50,7 @@ from bigfleet.engine.work import (
     M_ALL_NEXT,
     M_BOUND,
     M_FLAGS,
-    M_NOT_BEFORE,
+    M_LATER,
     M_SERVES,
     M_SHAPE,
     M_STATE,
@@ -77,11 +77,11 @@ from bigfleet.engine.work import (
     N_UNIT,
     NO,
     NONE,
-    NOW,
     OVERFLOW,
     PREEMPT,
     ROBBED,
     SPARES,
+    SPARES_IN_TURN,
     T_FREE,
     T_NEED_AGGREGATE,
     T_SAVED_GAP,
@@ -108,7 +108,7 @@ def phase_one(w: Work, rows: Array, awake: Array) -> None:
         serve(w, rows[i])
         if w.h[OVERFLOW]:
             return
-    w.h[LISTING] = 0
+    w.h[LISTING], w.h[SPARES_IN_TURN] = 0, w.h[SPARES]
     for cluster in range(w.h[LEN_CLUSTERS]):
         if awake[cluster]:
             note_standings(w, cluster)
@@ -324,7 +324,7 @@ def is_covered_without(w: Work, cluster: int, going: Array) -> bool:
         machine = going[i]
         shape = at(w, M_SHAPE, machine)
         put(w, M_BOUND, machine, NONE)
-        if at(w, M_NOT_BEFORE, machine) <= w.h[NOW] and not at(w, H_HELD, shape):
+        if not at(w, M_LATER, machine) and not at(w, H_HELD, shape):
             put(w, K_SHAPE, first + i, shape)
             put(w, K_LEFT, first + i, 1)
     w.h[SPARES], w.h[LOOSE] = spares + going.shape[0], 1

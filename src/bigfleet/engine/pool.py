@@ -9,8 +9,9 @@ from bigfleet.engine.inventory import Inventory
 from bigfleet.engine.needs import NeedsTable
 from bigfleet.engine.records import Policy
 from bigfleet.engine.work import (
-    A_COHORT,
     A_KIND,
+    ACTION_COLUMNS,
+    COHORT_COLUMNS,
     FIRST_CLASS,
     FIRST_SPARE,
     H_COUNT,
@@ -86,17 +87,20 @@ class Pool:
         alive = (state != 0) & (state != MachineState.FAILED)
         t.column(H_COUNT, known)[:] = np.bincount(shape[alive], minlength=known)
         held = t.column(H_HELD, known)
-        if not self._stands(now, changed, structure, held):
-            self._sort(now, structure, held)
+        shown = {} if self._stands(now, changed, structure, held) else self._sort(now, structure, held)
         size = len(self._left) + len(self._members) + 1 + self._room[LEN_COHORTS]
         # What may be given back is tried as if it were free.
         size += machines * policy.reclaim_percent // 100
-        sizes = dict.fromkeys(range(K_SHAPE, K_BUYER + 1), size) | {T_POOL: 2 * len(self._members) + size}
-        sizes |= dict.fromkeys(range(A_KIND, A_COHORT + 1), len(self._members) + self._room[LEN_ACTIONS])
+        sizes = dict.fromkeys(COHORT_COLUMNS, size)
+        sizes |= dict.fromkeys(ACTION_COLUMNS, len(self._members) + self._room[LEN_ACTIONS])
         sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
         # Totals and lists of domains, one set a kind of gang at most, machines with room, and offers to a spread row.
         arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 12 * known + 4 * len(self._needs)
-        t.reserve(sizes | {T_ARENA: self._room[LEN_ARENA] + arena})
+        sizes |= {place: values.size for place, values in shown.items() if place not in COHORT_COLUMNS}
+        sizes |= {T_POOL: 2 * len(self._members) + size, T_ARENA: self._room[LEN_ARENA] + arena}
+        t.reserve(sizes)
+        for place, values in shown.items():
+            t.column(place, values.size)[:] = values
         h = t.work.h
         h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)
         h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = self._cohort_count, len(self._left), size
@@ -113,13 +117,13 @@ class Pool:
         inventory = self._inventory
         return not ((inventory.bound.view[changed] < 0) & (_TIERS[inventory.state.view[changed]] != _NO_TIER)).any()
 
-    def _sort(self, now: int, structure: tuple[int, ...], held: Array) -> None:
-        """Sort the pool into cohorts and classes."""
+    def _sort(self, now: int, structure: tuple[int, ...], held: Array) -> dict[int, Array]:
+        """Sort the pool into cohorts and classes, to be shown in these columns."""
         inventory, t = self._inventory, self._tables
         shape, state = inventory.shape.view, inventory.state.view
         t.column(M_COHORT)[self._members] = NONE
         free = np.flatnonzero((inventory.bound.view < 0) & (_TIERS[state] != _NO_TIER))
-        later = inventory.not_before.view[free]
+        later = inventory.not_before.view[free].astype(np.int64)
         self._due = int(later[later > now].min(initial=np.iinfo(np.int64).max))
         rows = free[(later <= now) & (held[shape[free]] == 0)]
         t.column(H_POOL, len(held))[:] = np.bincount(shape[rows], minlength=len(held))
@@ -135,21 +139,18 @@ class Pool:
         )
         self._members, self._cohort_count = rows, cohorts
         self._sorted, self._held = structure, held.copy()
-        real = cohorts + classes
-        t.reserve(dict.fromkeys(range(K_SHAPE, K_BUYER + 1), real) | {T_POOL: len(order)})
-        for place, values in (
-            (K_SHAPE, shape[first]),
-            (K_TIER, _TIERS[state[first]]),
-            (K_PRICE, inventory.price.view[first]),
-            (K_PROBABILITY, inventory.probability.view[first]),
-            (K_BUCKET, inventory.stamp_reclamation.view[first]),
-        ):
-            t.column(place, real)[:] = values
-        t.column(K_CLASS, cohorts)[:] = cohorts + group
-        t.column(T_POOL, len(order))[:] = rows[order]
         t.column(M_COHORT)[rows] = cohort
         t.column(M_DRAWN)[rows] = 0
-        self._list_cohorts(t.column(K_SHAPE, cohorts))
+        return {
+            K_SHAPE: shape[first],
+            K_TIER: _TIERS[state[first]],
+            K_PRICE: inventory.price.view[first],
+            K_PROBABILITY: inventory.probability.view[first],
+            K_BUCKET: inventory.stamp_reclamation.view[first],
+            K_CLASS: cohorts + group,
+            T_POOL: rows[order],
+            **self._cohort_lists(shape[first[:cohorts]]),
+        }
 
     def _begin(self, size: int) -> None:
         """Let nobody have drawn from any cohort, and no spare be there yet."""
@@ -187,9 +188,9 @@ class Pool:
             self._classed = structure
         return self._shape_class
 
-    def _list_cohorts(self, shape: Array) -> None:
-        """List for each topology and domain the cohorts whose machines stand there."""
-        topologies, t = self._inventory.shapes.topologies, self._tables
+    def _cohort_lists(self, shape: Array) -> dict[int, Array]:
+        """For each topology and domain the cohorts whose machines stand there, given the shape of each cohort."""
+        topologies = self._inventory.shapes.topologies
         lists, starts, offsets = [], [np.zeros(1, np.int64)], []
         listed = 0
         for topology in range(len(topologies)):
@@ -199,14 +200,11 @@ class Pool:
             offsets.append(sum(len(part) for part in starts) - 1)
             starts.append(listed + np.cumsum(np.bincount(places[inside], minlength=topologies.count(topology))))
             listed += len(inside)
-        tables = {
+        return {
             T_COHORT_LIST: np.concatenate([np.zeros(0, np.int64), *lists]),
             T_COHORT_LIST_START: np.concatenate(starts),
             T_COHORT_LIST_OFFSET: np.array(offsets, np.int64),
         }
-        t.reserve({place: table.size for place, table in tables.items()})
-        for place, table in tables.items():
-            t.column(place, table.size)[:] = table
 
 
 def _packed(verdicts: Array) -> Array:

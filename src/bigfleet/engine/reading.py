@@ -1,5 +1,6 @@
 """Reading machines' records: each is checked, and what is known of all of them becomes columns of numbers."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -79,7 +80,6 @@ _STATUS = _Status()
 _AT_ONCE = 512
 NO_STAMP = Stamp(NeedKey("", "", ()), 0, PenaltyBucket.ZERO, PenaltyBucket.ZERO, 0)
 """Stands in for a stamp that is not there."""
-_NO_STAKES = Stakes(0, PenaltyBucket.ZERO, PenaltyBucket.ZERO)
 _BUCKETS = (PenaltyBucket.ZERO * 257, PenaltyBucket.PINNED * 257)
 
 _WHOLE = (
@@ -90,8 +90,6 @@ _WHOLE = (
     ("number", "stamp.number", 0, MAX_NUMBER),
     ("stamp_priority", "stamp.priority", INT32_MIN, INT32_MAX),
     ("stamp_buckets", "stamp", *_BUCKETS),
-    ("stakes_priority", "unrequested.priority", INT32_MIN, INT32_MAX),
-    ("stakes_buckets", "unrequested", *_BUCKETS),
 )
 """Whole numbers of a record: the column, the field, and what lies within its bounds."""
 
@@ -110,13 +108,14 @@ def fields_of(
     ids: Sequence[str], batch: Sequence[MachineRecord]
 ) -> tuple[list[str], list[str], list[NeedKey], dict[str, Array]]:
     """Clusters, commitments, keys and columns of numbers of these records, or RecordError."""
-    known, clusters, committed, keys, price, probability, *numbers = _fields(batch)
+    known, clusters, committed, keys, price, probability, *numbers, unrequested = _fields(batch)
     status = np.array(known, np.int64)
     if status.min() < 0:
         _refuse_state(batch[int(status.argmin())].machine)
     columns = {"state": status >> 8, "flags": status & 255, **_offered(ids, price, probability)}
     for (name, field, low, high), values in zip(_WHOLE, numbers, strict=True):
         columns[name] = _column(ids, field, values, np.int64, low, high)
+    columns |= _stakes(ids, unrequested)
     for name in ("stamp", "stakes"):
         buckets = columns.pop(f"{name}_buckets")
         columns[f"{name}_interruption"], columns[f"{name}_reclamation"] = buckets >> 8, buckets & 255
@@ -125,7 +124,7 @@ def fields_of(
 
 def _fields(batch: Sequence[MachineRecord]) -> list[list[Any]]:
     """What is read of records, field by field: a few records at a time, while they are near in memory."""
-    columns: list[list[Any]] = [[] for _ in range(6 + len(_WHOLE))]
+    columns: list[list[Any]] = [[] for _ in range(7 + len(_WHOLE))]
     for start in range(0, len(batch), _AT_ONCE):
         rows = [
             (
@@ -135,15 +134,28 @@ def _fields(batch: Sequence[MachineRecord]) -> list[list[Any]]:
                 ],
                 m.cluster, r.committed_to, s.key, m.price_per_hour, m.interruption_probability,
                 r.drain_seconds, r.not_before, r.idle_since, r.reclaim_hold_until,
-                s.number, s.priority, (s.interruption << 8) + s.reclamation,
-                u.priority, (u.interruption << 8) + u.reclamation,
+                s.number, s.priority, (s.interruption << 8) + s.reclamation, r.unrequested,
             )
             for r in batch[start : start + _AT_ONCE]
-            for m, s, u in ((r.machine, r.stamp or NO_STAMP, r.unrequested or _NO_STAKES),)
+            for m, s in ((r.machine, r.stamp or NO_STAMP),)
         ]  # fmt: skip
         for column, values in zip(columns, zip(*rows, strict=True), strict=True):
             column.extend(values)
     return columns
+
+
+def _stakes(ids: Sequence[str], unrequested: Sequence[Stakes | None]) -> dict[str, Array]:
+    """What is at stake where pods run that no request speaks for, which is on few machines."""
+    priority = np.zeros(len(ids), np.int64)
+    buckets = np.full(len(ids), _BUCKETS[0])
+    rows = [i for i, stakes in enumerate(unrequested) if stakes is not None]
+    if rows:
+        given = [stakes for stakes in unrequested if stakes is not None]
+        names, both = [ids[i] for i in rows], [(s.interruption << 8) + s.reclamation for s in given]
+        field = "unrequested.priority"
+        priority[rows] = _column(names, field, [s.priority for s in given], np.int64, INT32_MIN, INT32_MAX)
+        buckets[rows] = _column(names, "unrequested", both, np.int64, *_BUCKETS)
+    return {"stakes_priority": priority, "stakes_buckets": buckets}
 
 
 def _refuse_state(machine: Machine) -> None:
@@ -188,13 +200,15 @@ def _column(
     high: float,
 ) -> Array:
     """One field of all records, or RecordError for the first that is not whole or out of bounds; NaN is."""
-    # Left to itself numpy makes whole numbers of whole numbers only.
-    column = np.array(values, dtype if dtype is np.float64 else None)
-    whole = dtype is np.float64 or column.dtype.kind in "ib"
-    if len(column) and not (whole and column.min() >= low and column.max() <= high):
+    try:
+        # Of whole numbers only; numpy would cut others off, or take long to see what they are.
+        column = np.array(values, dtype) if dtype is np.float64 else np.frombuffer(array("q", values), dtype)
+    except (TypeError, OverflowError):
+        column = np.full(1, np.nan)
+    if len(column) and not (column.min() >= low and column.max() <= high):
         for name, value in zip(ids, values, strict=True):
             if not low <= value <= high:
                 raise RecordError(name, field, f"is {value}, but must lie between {low} and {high}")
             if dtype is np.int64 and not isinstance(value, int):
                 raise RecordError(name, field, f"is {value}, but must be a whole number")
-    return column.astype(dtype, copy=False)
+    return column

@@ -1,6 +1,7 @@
 """Rows of needs and the clusters they are of, shown to decisions: who asks for what, and who may act."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,15 @@ from bigfleet.engine.work import (
 )
 
 
+class Numbered(NamedTuple):
+    """Rows, and for each of them the kind of need, the list of machines with room and that of machines admitted."""
+
+    rows: Array
+    kinds: Array
+    walks: Array
+    desks: Array
+
+
 class Rows:
     """Needs and clusters in the tables, and what of their sessions is shown already."""
 
@@ -56,6 +66,7 @@ class Rows:
         self._desks: dict[int, int] = {}
         self._kinds: dict[int, int] = {}
         self._live = np.zeros(0, np.uint8)
+        self._begun = {W_EPOCH: 0, R_EPOCH: 0}
 
     @property
     def kinds(self) -> int:
@@ -80,16 +91,34 @@ class Rows:
                 stale[self._inventory.clusters.intern(name)] = True
         return stale
 
-    def lay(self, clusters: Mapping[str, ClusterRecord], order: Array, now: int, stale: Array) -> None:
-        """Show the rows of these clusters."""
-        needs, t = self._needs, self._tables
+    def number(self, order: Array, stale: Array) -> Numbered:
+        """The rows of these clusters, and what they share with others as numbers, made on first sight."""
+        needs = self._needs
+        rows = order[stale[needs.cluster.view[order]]] if stale.any() else order[:0]
+        cluster, kind = needs.cluster.view[rows].astype(np.int64), needs.kind.view[rows].astype(np.int64)
+        return Numbered(
+            rows,
+            _numbers(self._kinds, kind << 32 | self._tables.column(C_DAEMONS)[cluster]),
+            _numbers(self._walks, cluster << 32 | kind),
+            _numbers(self._desks, cluster << 32 | needs.requirement.view[rows]),
+        )
+
+    def sizes(self) -> dict[int, int]:
+        """The room that lists of machines take."""
+        sizes = dict.fromkeys(range(W_EPOCH, W_LAST + 1), len(self._walks))
+        return sizes | dict.fromkeys(range(R_EPOCH, R_LAST + 1), len(self._desks))
+
+    def lay(
+        self, clusters: Mapping[str, ClusterRecord], order: Array, now: int, numbered: Numbered, stale: Array
+    ) -> None:
+        """Show these rows, which are all of the stale clusters."""
+        needs, t, rows = self._needs, self._tables, numbered.rows
         if order is not self.order:
             t.column(N_RANK)[:] = NONE
             t.column(N_RANK)[order] = np.arange(len(order))
             self.order = order
         if not stale.any():
             return
-        rows = order[stale[needs.cluster.view[order]]]
         for place, column in (
             (N_CLUSTER, needs.cluster),
             (N_REQUIREMENT, needs.requirement),
@@ -106,14 +135,11 @@ class Rows:
         ):
             t.column(place)[rows] = column.view[rows]
         t.column(N_COUNT)[rows] = 0
-        cluster, kind = needs.cluster.view[rows].astype(np.int64), needs.kind.view[rows].astype(np.int64)
-        t.column(N_KIND)[rows] = _numbers(self._kinds, kind << 32 | t.column(C_DAEMONS)[cluster])
-        walks = _numbers(self._walks, cluster << 32 | kind)
-        t.column(N_DESK)[rows] = _numbers(self._desks, cluster << 32 | needs.requirement.view[rows])
-        for first, last, known in ((W_EPOCH, W_LAST, self._walks), (R_EPOCH, R_LAST, self._desks)):
-            had = t.capacity(first)
-            t.reserve(dict.fromkeys(range(first, last + 1), len(known)))
-            t.column(first)[had:] = NONE
+        t.column(N_KIND)[rows], t.column(N_DESK)[rows] = numbered.kinds, numbered.desks
+        for place, had in self._begun.items():
+            t.column(place)[had:] = NONE
+            self._begun[place] = t.capacity(place)
+        cluster, walks = needs.cluster.view[rows], numbered.walks
         walks[(needs.limit.view[rows] > 0) | (needs.divisible.view[rows] == 1)] = NONE
         t.column(N_WALK)[rows] = walks
         t.column(N_TWIN)[rows] = _twins(rows, cluster, needs.fingerprint.view[rows], needs.limit.view[rows])

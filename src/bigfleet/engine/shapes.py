@@ -55,6 +55,7 @@ class Shapes:
         self.dimensions = dimensions
         self._ids: dict[tuple[object, ...], int] = {}
         self._keys: list[tuple[object, ...]] = []
+        self._terms: list[tuple[object, ...]] = []
         self._seen_with: list[Mapping[str, str]] = []
         self._looked_at: dict[str, int] = {}
         self._split = 0
@@ -88,12 +89,12 @@ class Shapes:
         if not self._keys:
             return [MISSING] * len(machines)
         # `usable` is written out: a property called for every machine would cost as much as all the rest.
-        known = self._keys
+        known = self._terms
         return [
             shape
             if (m.labels is kept or m.labels == kept)
             and (m.instance_type, m.capacity_type, m.zone, m.resources if (u := m.allocatable) is None else u)
-            == known[shape][:4]
+            == known[shape]
             else MISSING
             for m, shape, kept in zip(machines, guesses, labels, strict=True)
         ]
@@ -110,7 +111,7 @@ class Shapes:
 
     def relabelled(self, shape: int, labels: Mapping[str, str]) -> int:
         """The shape of a machine of this one with these labels, by all that is looked at now."""
-        key = (*self._keys[shape][:4], *self._looked(labels))
+        key = (*self._terms[shape], *self._looked(labels))
         found = self._ids.get(key)
         return self._add(key, labels) if found is None else found
 
@@ -137,6 +138,7 @@ class Shapes:
         shape = len(self._keys)
         self._ids[key] = shape
         self._keys.append(key)
+        self._terms.append(key[:4])
         self._seen_with.append(given)
         instance_type, capacity_type, zone, usable, *values = key
         entries = self.dimensions.row(usable)
@@ -149,10 +151,9 @@ class Shapes:
         labels = {name: value for name, value in zip(self._looked_at, values, strict=False) if value is not None}
         labels |= of_fields(instance_type, zone, capacity_type)
         for name, value in labels.items():
-            column = self._labels.setdefault(name, Column(np.int32, MISSING))
-            numbers = self._values.setdefault(name, {})
-            column.resize(shape + 1)
-            column.view[shape] = numbers.setdefault(value, len(numbers))
+            numbers = self.value_ids(name)
+            self._label(name).resize(shape + 1)
+            self._labels[name].put(shape, numbers.setdefault(value, len(numbers)))
         return shape
 
     def of_class(self, instance_type: str, zone: str, capacity_type: CapacityType) -> list[int]:
@@ -162,9 +163,15 @@ class Shapes:
 
     def values(self, key: str) -> npt.NDArray[np.int32]:
         """The value ids of one label over all shapes, MISSING where there is none."""
-        column = self._labels.setdefault(key, Column(np.int32, MISSING))
+        column = self._label(key)
         column.resize(len(self))
         return column.view
+
+    def _label(self, key: str) -> Column:
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = Column(np.int32, MISSING)
+        return column
 
     def value_ids(self, key: str) -> dict[str, int]:
         """What the value ids of one label stand for."""

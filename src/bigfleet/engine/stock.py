@@ -15,7 +15,7 @@ from bigfleet.engine.work import (
     M_BOUND,
     M_CLUSTER,
     M_FLAGS,
-    M_NOT_BEFORE,
+    M_LATER,
     M_PRICE,
     M_SHAPE,
     M_STAKES_INTERRUPTION,
@@ -29,7 +29,6 @@ from bigfleet.engine.work import (
     M_STOOD_PINNED,
     N_PRIORITY,
     NONE,
-    NOW,
     Array,
 )
 from bigfleet.model.buckets import PenaltyBucket
@@ -109,7 +108,7 @@ def in_lots(shape: Array, level: Array, price: Array) -> Lots:
 
 
 def _not_held_out(t: Tables, rows: Array) -> Array:
-    held = (t.column(M_NOT_BEFORE)[rows] > t.work.h[NOW]) | (t.column(H_HELD)[t.column(M_SHAPE)[rows]] != 0)
+    held = (t.column(M_LATER)[rows] != 0) | (t.column(H_HELD)[t.column(M_SHAPE)[rows]] != 0)
     kept: Array = rows[~held]
     return kept
 

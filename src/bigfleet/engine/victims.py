@@ -34,7 +34,7 @@ from bigfleet.engine.work import (
     M_DRAIN_SECONDS,
     M_FLAGS,
     M_GONE,
-    M_NOT_BEFORE,
+    M_LATER,
     M_PROBABILITY,
     M_RANK,
     M_SHAPE,
@@ -57,7 +57,6 @@ from bigfleet.engine.work import (
     N_REQUIREMENT,
     N_TOPOLOGY,
     NONE,
-    NOW,
     OVERFLOW,
     PREEMPT,
     T_SCORE_WEIGHTS,
@@ -121,7 +120,7 @@ def is_victim(w: Work, machine: int) -> bool:
     cluster = at(w, M_CLUSTER, machine)
     if cluster != NONE and at(w, C_PARTIAL, cluster) and not flags & (EMPTY | UNREQUESTED):
         return False
-    if at(w, M_NOT_BEFORE, machine) > w.h[NOW] or at(w, H_HELD, at(w, M_SHAPE, machine)):
+    if at(w, M_LATER, machine) or at(w, H_HELD, at(w, M_SHAPE, machine)):
         return False
     return not standing(w, machine)[4]
 

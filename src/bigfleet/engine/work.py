@@ -32,6 +32,7 @@ _places = _Places()
     VECTORS,
     FIRST_SPARE,
     SPARES,
+    SPARES_IN_TURN,
     VERSION,
     ARENA,
     SEEN,
@@ -62,27 +63,38 @@ _places = _Places()
     LEN_WANTED,
     LEN_VICTIMS,
     LEN_LEVELS,
-) = _places.take(38)
+) = _places.take(39)
 SCALARS = _places.end
 
-# Then it says where each column begins: first those whose entries are 32 bits wide, then those of 64.
+# Then it says where each column begins: first those whose entries are 8 bits wide, then those of 32, then those of 64.
 # Machines.
 (
-    M_SHAPE,
     M_STATE,
+    M_FLAGS,
+    M_LATER,
+    M_STAMP_INTERRUPTION,
+    M_STAMP_RECLAMATION,
+    M_STAKES_INTERRUPTION,
+    M_STAKES_RECLAMATION,
+    M_STOOD_PINNED,
+    M_GONE,
+    M_FULL,
+    M_DRAWN,
+) = _places.take(11)
+
+NARROW = _places.end
+"""The first column whose entries are 32 bits wide."""
+
+(
+    M_SHAPE,
     M_CLUSTER,
     M_BOUND,
     M_OWN,
     M_PROBABILITY,
-    M_FLAGS,
     M_RANK,
     M_DRAIN_SECONDS,
     M_STAMP_PRIORITY,
-    M_STAMP_INTERRUPTION,
-    M_STAMP_RECLAMATION,
     M_STAKES_PRIORITY,
-    M_STAKES_INTERRUPTION,
-    M_STAKES_RECLAMATION,
     M_LISTED,
     M_ALL_NEXT,
     M_LIVE_NEXT,
@@ -90,12 +102,8 @@ SCALARS = _places.end
     M_ACTION,
     M_SERVES,
     M_STOOD,
-    M_STOOD_PINNED,
-    M_GONE,
-    M_FULL,
     M_COHORT,
-    M_DRAWN,
-) = _places.take(27)
+) = _places.take(17)
 
 # Needs, by slot.
 (
@@ -129,8 +137,15 @@ SCALARS = _places.end
     N_WALK,
 ) = _places.take(28)
 
-# What needs take.
-(E_MACHINE, E_VECTOR) = _places.take(2)
+# What needs take. No machine holds more units than pods, so their number fits.
+(E_MACHINE, E_UNITS, E_VECTOR) = _places.take(3)
+
+# Cohorts of the free pool, and in which order their machines stand.
+(K_SHAPE, K_TIER, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_BUYER) = _places.take(8)
+T_POOL = _places.take(1)[0]
+
+# Acquisitions.
+(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_COHORT) = _places.take(5)
 
 # Where in the arena machines of a cluster are listed, in which epoch of it, and the last machine looked at for that:
 # those that one requirement list admits, and those of them that had room for one kind of need.
@@ -143,9 +158,10 @@ T_KEY_NEED = _places.take(1)[0]
 WIDE = _places.end
 """The first column whose entries are 64 bits wide."""
 
-(M_NUMBER, M_PRICE, M_NOT_BEFORE) = _places.take(3)
+(M_NUMBER, M_PRICE) = _places.take(2)
 (N_ASKED, N_MISSING, N_NEAR, N_SAVED_MISSING) = _places.take(4)
-E_UNITS = _places.take(1)[0]
+K_PRICE = _places.take(1)[0]
+A_OUTRANKED = _places.take(1)[0]
 
 # Clusters.
 (
@@ -176,9 +192,6 @@ E_UNITS = _places.take(1)[0]
     KIND_ELIGIBLE,
 ) = _places.take(9)
 
-# Cohorts of the free pool.
-(K_SHAPE, K_TIER, K_PRICE, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_BUYER) = _places.take(9)
-
 # Machines that a spread row looks at.
 (S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_FROM, S_IN_TURN, S_TURN) = (
     _places.take(11)
@@ -192,9 +205,6 @@ E_UNITS = _places.take(1)[0]
 
 # Constraints of spreads.
 (P_TOPOLOGY, P_SKEW, P_HARD) = _places.take(3)
-
-# Acquisitions.
-(A_KIND, A_MACHINE, A_NEED, A_GRACE, A_OUTRANKED, A_COHORT) = _places.take(6)
 
 # Tables of vectors and lists.
 (
@@ -216,7 +226,6 @@ E_UNITS = _places.take(1)[0]
     T_COHORT_LIST,
     T_COHORT_LIST_START,
     T_COHORT_LIST_OFFSET,
-    T_POOL,
     T_ARENA,
     T_WANTED,
     T_VICTIM,
@@ -230,7 +239,7 @@ E_UNITS = _places.take(1)[0]
     T_WAITING_LAST,
     T_SAVED_GAP,
     T_SCORE_WEIGHTS,
-) = _places.take(32)
+) = _places.take(31)
 
 HEADER = _places.end
 
@@ -259,8 +268,8 @@ PREEMPT = cast("int", np.int64(2))
 class Work(NamedTuple):
     """What the compiled walks are given: one heap of whole numbers that holds every table, and who matches what.
 
-    `h` and `g` are the same memory, in 64 and in 32 bits. Few arguments where there would be forty make calls cheap and
-    compiling fast; `heap.py` reads and writes it.
+    `h` and `g` are the same memory, in 64 and in 32 bits; bytes are cut out of `g`. Few arguments where there would be
+    forty make calls cheap and compiling fast; `heap.py` reads and writes it.
     """
 
     h: Array
@@ -268,14 +277,19 @@ class Work(NamedTuple):
     matches: Array
 
 
+MACHINE_COLUMNS = (*range(M_STATE, M_DRAWN + 1), *range(M_SHAPE, M_COHORT + 1), M_NUMBER, M_PRICE)
+COHORT_COLUMNS = (*range(K_SHAPE, K_BUYER + 1), K_PRICE)
+ACTION_COLUMNS = (*range(A_KIND, A_COHORT + 1), A_OUTRANKED)
+
+
 def part_of(place: int) -> str:
     """What a column is for, in a word."""
-    if M_SHAPE <= place <= M_DRAWN or M_NUMBER <= place <= M_NOT_BEFORE:
+    if place in MACHINE_COLUMNS:
         return "machines"
     if N_RANK <= place <= N_WALK or N_ASKED <= place <= N_SAVED_MISSING or place == T_NEED_AGGREGATE:
         return "rows"
     if place in (E_MACHINE, E_VECTOR, E_UNITS, T_VECTOR):
         return "taken"
-    if K_SHAPE <= place <= K_BUYER or A_KIND <= place <= A_COHORT or place == T_POOL:
+    if place in COHORT_COLUMNS or place in ACTION_COLUMNS or place == T_POOL:
         return "pool"
     return "free" if place == T_FREE else "other"

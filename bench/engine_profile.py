@@ -1,0 +1,187 @@
+"""Where the time of a decision or of a batch of changes goes: measured apart from the figure that it explains.
+
+Steps of the engine are timed by wrapping them while a profile is taken. Phase 1 is one compiled walk, so it is served
+here row by row from the same walks, with a clock between the sorts of rows.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+from numba import types
+
+from bigfleet.engine import inventory, layout, linking, passes
+from bigfleet.engine.acquire import acquire
+from bigfleet.engine.arrays import Ids
+from bigfleet.engine.compiled import entry, walk
+from bigfleet.engine.credit import credit_plain
+from bigfleet.engine.decide import Engine
+from bigfleet.engine.gangs import is_whole_on_own, serve_gang
+from bigfleet.engine.heap import Tables, at
+from bigfleet.engine.inventory import Inventory
+from bigfleet.engine.levels import has_hard_spread
+from bigfleet.engine.needs import NeedsTable
+from bigfleet.engine.pool import Pool
+from bigfleet.engine.rows import Rows
+from bigfleet.engine.shapes import Shapes
+from bigfleet.engine.spread import fill_spread
+from bigfleet.engine.structure import Structure
+from bigfleet.engine.work import LISTING, N_ACTS, N_MISSING, N_TOPOLOGY, NO, NONE, OVERFLOW, Array, Work
+
+Profile = dict[str, float]
+"""Seconds by step."""
+
+_DECISION: tuple[tuple[Any, str, str], ...] = (
+    (layout.Layout, "prepare", "laying tables: the rest"),
+    (Inventory, "ranked", "laying tables: ids in order"),
+    (Inventory, "reshape", "laying tables: shapes split by labels"),
+    (Shapes, "update", "laying tables: requirements on shapes"),
+    (Structure, "lay", "laying tables: shapes"),
+    (NeedsTable, "order", "laying tables: rows in order"),
+    (Rows, "lay_clusters", "laying tables: clusters"),
+    (Rows, "number", "laying tables: rows"),
+    (Rows, "lay", "laying tables: rows"),
+    (layout.Layout, "_lay_machines", "laying tables: machines"),
+    (Pool, "lay", "laying tables: the pool"),
+    (Tables, "reserve", "laying tables: making room"),
+    (linking, "wake", "laying tables: who is awake"),
+    (linking, "reset", "laying tables: nothing is taken"),
+    (passes, "phase_one", "phase 1: standings"),
+    (passes, "phase_two", "phase 2"),
+    (passes, "mark_excess", "giving back: excess"),
+    (Engine, "_reclaims", "giving back: reclaims"),
+    (Engine, "_releases", "giving back: releases"),
+    (Engine, "_acquisitions", "outcome: actions"),
+    (Engine, "_outcome", "outcome: the rest"),
+)
+
+_CHANGES: tuple[tuple[Any, str, str], ...] = (
+    (Inventory, "apply", "the last word on each machine"),
+    (Inventory, "_read", "reading: the rest"),
+    (inventory, "ids_of", "reading: ids"),
+    (Ids, "find", "reading: rows by id"),
+    (Inventory, "_shapes_of", "reading: shapes and labels"),
+    (inventory, "fields_of", "reading: fields of records"),
+    (Inventory, "_write", "writing: columns"),
+    (Inventory, "_clusters", "writing: clusters"),
+    (Inventory, "_owns", "writing: need keys"),
+    (Inventory, "_offer", "writing: offers"),
+    (Inventory, "_place", "writing: new rows"),
+)
+
+_SORTS = (
+    "phase 1: gangs whole on their own",
+    "phase 1: gangs, domain chosen",
+    "phase 1: spread rows",
+    "phase 1: plain rows, credit",
+    "phase 1: plain rows, acquire",
+)
+_WHOLE, _CHOSEN, _SPREAD, _CREDIT, _ACQUIRE = range(len(_SORTS))
+
+_Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+_walk, _entry = cast("_Compile", walk), cast("_Compile", entry)
+
+_MONOTONIC = 1
+# By name and not by address, so that what is compiled can be kept.
+_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
+
+
+@_walk
+def _now(clock: Array) -> int:
+    """Nanoseconds."""
+    _clock_gettime(_MONOTONIC, clock.ctypes.data)
+    now: int = clock[0] * 1_000_000_000 + clock[1]
+    return now
+
+
+@_entry
+def _serve_by_sort(w: Work, rows: Array, spent: Array, clock: Array) -> None:
+    """What `passes.phase_one` does for these rows, one after the other, with the time that each sort takes."""
+    w.h[LISTING] = 1
+    before = _now(clock)
+    for i in range(rows.shape[0]):
+        need = rows[i]
+        if at(w, N_TOPOLOGY, need) >= 0:
+            sort = _WHOLE
+            if not is_whole_on_own(w, need):
+                sort = _CHOSEN
+                serve_gang(w, need, NO)
+        elif has_hard_spread(w, need):
+            sort = _SPREAD
+            fill_spread(w, need, NONE, at(w, N_ACTS, need) == 1, NO, NO)
+        else:
+            sort = _ACQUIRE
+            credit_plain(w, need)
+            after = _now(clock)
+            spent[_CREDIT] += after - before
+            before = after
+            if at(w, N_MISSING, need) > 0:
+                acquire(w, need, NONE, NO)
+        after = _now(clock)
+        spent[sort] += after - before
+        before = after
+        if w.h[OVERFLOW]:
+            return
+
+
+def of_decision(decide: Callable[[], object], rounds: int) -> list[Profile]:
+    """Profiles of so many decisions, the quickest first."""
+    return _profiles(_DECISION, decide, rounds)
+
+
+def of_changes(apply: Callable[[], object], rounds: int) -> list[Profile]:
+    """Profiles of applying changes so many times, the quickest first."""
+    return _profiles(_CHANGES, apply, rounds)
+
+
+def _profiles(steps: tuple[tuple[Any, str, str], ...], work: Callable[[], object], rounds: int) -> list[Profile]:
+    profiles = []
+    for _ in range(rounds):
+        with _timed(steps) as profile:
+            work()
+        profiles.append(dict(profile))
+    return sorted(profiles, key=lambda profile: sum(profile.values()))
+
+
+@contextmanager
+def _timed(steps: tuple[tuple[Any, str, str], ...]) -> Iterator[Profile]:
+    """Time these functions while inside; each has only what it spends outside of the others."""
+    spent: Profile = defaultdict(float)
+    running: list[float] = []
+
+    def timed(function: Callable[..., Any], step: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            running.append(0.0)
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                taken = time.perf_counter() - start
+                spent[step] += taken - running.pop()
+                if running:
+                    running[-1] += taken
+
+        return call
+
+    def phase_one(w: Work, rows: Array, awake: Array) -> None:
+        sorts = np.zeros(len(_SORTS), np.int64)
+        _serve_by_sort(w, rows, sorts, np.zeros(2, np.int64))
+        for sort, nanoseconds in zip(_SORTS, sorts.tolist(), strict=True):
+            spent[sort] += nanoseconds / 1e9
+        # What is left of the phase once all rows are served.
+        rest(w, rows[:0], awake)
+
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in steps]
+    try:
+        for owner, name, step in steps:
+            setattr(owner, name, timed(getattr(owner, name), step))
+        if any(owner is passes for owner, _, _ in steps):
+            rest = passes.phase_one
+            passes.phase_one = phase_one
+        yield spent
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
