@@ -477,6 +477,14 @@ def test_a_refused_create_ends_as_its_problem_says(problem: Problem, ended: Outc
     assert (outcome(effects), held(effects), effects[-1]) == (ended, holds, Settle(M, P))
 
 
+@pytest.mark.parametrize("problem", [Problem.INVALID, Problem.EXHAUSTED])
+def test_user_data_that_a_provider_will_not_take_is_the_needs_fault_and_no_machines(problem: Problem) -> None:
+    world = World(S.IDLE)
+    world.start(Kind.BOOTSTRAP)
+    world.execute.blob_answered("id-1", b"x", 3600, world.now)
+    assert held(world.execute.call_failed(M, problem, "too large")) == [Held.NEED]
+
+
 def test_a_limit_on_drains_says_nothing_of_stock() -> None:
     world = World(S.CONFIGURED)
     world.start(Kind.RECLAIM)

@@ -51,7 +51,7 @@ CLUSTER = KeptCluster("prod", 12.5, True, False, ((KEY, 3),))
 VALUES = Values(
     next_arrival=4,
     next_binding=8813,
-    paused=True,
+    pause_reason="maintenance",
     holdouts=KeptHoldOuts(
         {"m-1": KeptHold(60.0, 5.0)},
         {"prod": {"f1": KeptHold(120.0, 0.0)}},

@@ -93,6 +93,7 @@ OURS: dict[str, tuple[str, dict[str, str]]] = {
         "counter",
         {"provider": ANY, "method": "Create Configure Drain Delete Get List", "code": ANY},
     ),
+    "bigfleet_shard_clusters_silent": ("gauge", {}),
     "bigfleet_coordinator_leader": ("gauge", {}),
 }
 

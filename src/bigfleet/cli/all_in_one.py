@@ -64,7 +64,7 @@ def all_in_one(
         typer.echo(shown(loaded), nl=False)
         return
     configure(loaded.log_level)
-    loaded.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    loaded.make_data_dir()
     backend, store = open_cloud(cloud, str(loaded.data_dir / CLOUD_STATE))
     load_engine()
     uvloop.run(_serve(loaded, backend, store))

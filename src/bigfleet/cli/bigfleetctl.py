@@ -195,3 +195,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 def main() -> NoReturn:
     """The console script."""
     run(app, "bigfleetctl")
+
+
+if __name__ == "__main__":
+    main()

@@ -138,6 +138,7 @@ def shard(
         typer.echo(shown(settings), nl=False)
         return
     configure(settings.log_level)
+    settings.make_data_dir()
     load_engine()
     # The compiler takes longer to import than most other commands run.
     from bigfleet.shard.run import serve  # noqa: PLC0415

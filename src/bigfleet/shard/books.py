@@ -24,30 +24,32 @@ class Books:
     def __init__(self, state: "State") -> None:
         self._state = state
         self._requests: dict[str, tuple[str, str]] = {}
+        self._request_of: dict[str, str] = {}
         self._instructions: dict[str, tuple[str, str]] = {}
 
     # What was asked of operators.
 
     def kept(self, commitment: Commitment) -> None:
-        """A commitment stands like this now."""
+        """A commitment stands like this now; a request that it had and has no more was answered or withdrawn."""
+        self._requests.pop(self._request_of.pop(commitment.machine, ""), None)
         if commitment.request_id:
             self._requests[commitment.request_id] = commitment.cluster, commitment.machine
+            self._request_of[commitment.machine] = commitment.request_id
         if commitment.instruction_id:
             self._instructions[commitment.instruction_id] = commitment.leaves, commitment.machine
 
     def ended(self, commitment: Commitment) -> None:
         """A commitment is no more."""
-        self._requests.pop(commitment.request_id, None)
+        self._requests.pop(self._request_of.pop(commitment.machine, ""), None)
         self._instructions.pop(commitment.instruction_id, None)
 
     def instructed(self, told: Instruct) -> None:
         """An operator is told to empty a node."""
         self._instructions[told.instruction_id] = told.cluster, told.machine
 
-    def withdrawn(self, asked: str) -> None:
-        """A request or an instruction stands no more."""
-        self._requests.pop(asked, None)
-        self._instructions.pop(asked, None)
+    def withdrawn(self, instruction_id: str) -> None:
+        """An instruction stands no more."""
+        self._instructions.pop(instruction_id, None)
 
     def behind_request(self, request_id: str) -> Commitment | None:
         """The commitment that waits for the request's answer."""

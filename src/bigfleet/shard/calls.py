@@ -1,6 +1,7 @@
 """Mutating calls to one provider: so many at a time, fewer while it pushes back. A slow provider slows only itself.
 
-What a call comes to is told to the core, always: an action waits for it.
+None begins before the provider has listed: until then the epoch may be below one that a life before this one used
+(protocol.md 10). What a call comes to is told to the core, always: an action waits for it.
 """
 
 import asyncio
@@ -107,7 +108,7 @@ class Calls:
         self._throttle = Throttle(most)
         self._waiting: deque[Ask] = deque()
         self._running = 0
-        self._stopped = False
+        self._open = self._stopped = False
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -125,6 +126,12 @@ class Calls:
         """Make this call when its turn comes."""
         self._waiting.append(ask)
         self._changed.set()
+
+    def open(self) -> None:
+        """The epoch is above all that the provider has seen: calls may begin."""
+        if not self._open:
+            self._open = True
+            self._changed.set()
 
     def stop(self) -> None:
         """Begin no call any more; those on their way go on."""
@@ -155,7 +162,7 @@ class Calls:
                 await self._changed.wait()
 
     def _may_begin(self) -> bool:
-        held = self._stopped or self._core.paused
+        held = not self._open or self._stopped or not self._core.acts
         return bool(self._waiting) and self._running < self._throttle.limit and not held
 
     async def _make(self, ask: Ask) -> None:
@@ -170,6 +177,9 @@ class Calls:
             )
             answer = error.ack if isinstance(error, AckMismatchError) else None
             self._core.call_failed(ask, problem, str(error), answer)
+        except Exception as error:  # noqa: BLE001 - a fault of ours in one call must not end the shard with all others
+            _log.exception("call_broke", call=ask.call.value, machine=ask.machine)
+            self._core.call_failed(ask, Problem.INVALID, repr(error))
         else:
             self._throttle.succeeded()
             self._core.acknowledged(ask, ack)

@@ -241,6 +241,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             draining_percent=self.draining_percent,
         )
 
+    def make_data_dir(self) -> None:
+        """Have the data directory there, or raise ConfigError."""
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            problem = f"cannot be made: {error.strerror or error}; name a folder that this program may write to"
+            raise ConfigError(f"--data-dir {self.data_dir}", problem) from error
+
     @property
     def exposed(self) -> bool:
         """Whether somebody on another machine may reach the sessions without a certificate."""

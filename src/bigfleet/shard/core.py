@@ -6,6 +6,7 @@ takes a `brief` to it and brings its decision back, so that events go on while i
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
 import structlog
 
 from bigfleet.engine.available import Available
@@ -15,6 +16,7 @@ from bigfleet.provider.records import Ack, Answer, Listing
 from bigfleet.shard import effects as does
 from bigfleet.shard import session as says
 from bigfleet.shard.commitments import AWAITING, resumed
+from bigfleet.shard.demand import LIVE_SECONDS
 from bigfleet.shard.execute import Problem
 from bigfleet.shard.journal import Batch, Kept, Values
 from bigfleet.shard.orders import EndStream, Look
@@ -30,6 +32,7 @@ _log = structlog.get_logger("bigfleet.shard")
 _S = MachineState
 _PREEMPT_WAIT_SECONDS = 15 * 60.0
 _POLL_SECONDS = 60.0
+_SILENCE_SECONDS = 1800.0
 _AWAITED = frozenset(AWAITING.values())
 
 
@@ -38,7 +41,7 @@ class Core(Reactions):
 
     def __init__(self, settings: Settings, epoch: int, kept: Kept, clocks: Clocks, metrics: ShardMetrics) -> None:
         super().__init__(settings, epoch, kept, clocks, metrics)
-        self._polled = clocks.now()
+        self._polled = self._silence_filed = clocks.now()
         self._idle_on_file = frozenset(kept.idle)
         self._all_listed = False
         self._restore(kept, clocks.now())
@@ -46,7 +49,8 @@ class Core(Reactions):
     # The start.
 
     def _restore(self, kept: Kept, now: float) -> None:
-        if self.paused:
+        if not self.acts:
+            # What an earlier life began waits, in a dry run for one that is none.
             self.execute.pause(now)
             self.recovery.pause(now)
         self.metrics.actuation_paused.set(self.paused)
@@ -54,19 +58,29 @@ class Core(Reactions):
         by_provider: dict[str, dict[str, Machine]] = {}
         for machine_id, (provider, machine) in kept.machines.items():
             by_provider.setdefault(provider, {})[machine_id] = machine
+        away = self.clocks.wall() - kept.wall
+        commitments = [resumed(each, kept.written, away, now) for each in kept.commitments.values()]
+        if not self.acts:
+            # A pause counts for no time-out, and how much of their time was its is not on file.
+            commitments = [msgspec.structs.replace(each, began=now, doubted=None) for each in commitments]
+        for commitment in commitments:
+            self.supply.in_flight(commitment.machine, True)
+            # On this life's clock, as all that it writes from now on.
+            self.filing.commitment(commitment.machine, commitment)
+        for machine_id, since in kept.idle.items():
+            self.filing.idle(machine_id, since + now - kept.written)
+        # Before the machines: those that are committed and not bound yet stay on file for the life after this one.
+        self.executed(self.execute.restore(commitments, now))
+        for commitment in self.execute:
+            self.books.kept(commitment)
+            if commitment.stamp is not None:
+                self.next_binding = max(self.next_binding, commitment.stamp.number + 1)
         for provider, machines in by_provider.items():
             # Until the provider has listed, its machines count as the file last knew them, and none is acted on.
             self.supplied(self.supply.listed(provider, Listing(machines, (), b"", full=False, began=now), now))
             self.supply.provider_lost(provider)
         for cluster in self.demand:
             self.picture.touch_cluster(cluster)
-        away = self.clocks.wall() - kept.wall
-        commitments = [resumed(each, kept.written, away, now) for each in kept.commitments.values()]
-        for commitment in commitments:
-            self.supply.in_flight(commitment.machine, True)
-        self.executed(self.execute.restore(commitments, now))
-        for commitment in commitments:
-            self._concern(commitment.machine)
         self.supply.epoch = self.epoch
 
     # What providers say.
@@ -209,14 +223,25 @@ class Core(Reactions):
         self.cured(self.recovery.tick(now))
         self.readied(self.readiness.tick(now, self._configured, self._is_empty))
         for cluster in sorted({commitment.cluster for commitment in self.execute} - {""}):
-            if not self.demand.live(cluster):
+            # After a restart nothing is live before its session, and operators need a moment to come back.
+            if not self.demand.live(cluster) and self.demand.away_seconds(cluster, now) >= LIVE_SECONDS:
                 self.executed(self.execute.not_live(cluster))
         for cluster in self.rails.tick(now):
             self.picture.touch_cluster(cluster)
         self.picture.tick(now)
+        self._file_silence(now)
         self.holdings.forget(now)
         self.orders += [Look(doubt.machine_id, doubt.provider) for doubt in self.supply.doubts()]
         self._poll(now)
+
+    def _file_silence(self, now: float) -> None:
+        """Keep on file for how long clusters have been away; a day of it is to be noticed across restarts."""
+        if now - self._silence_filed < _SILENCE_SECONDS:
+            return
+        self._silence_filed = now
+        for cluster in self.demand:
+            if not self.demand.has_session(cluster):
+                self.filing.cluster(cluster, self.demand.kept(cluster, now))
 
     def _poll(self, now: float) -> None:
         """Look at machines that have been under way for long: a list may have been lost on the way (protocol.md 6)."""
@@ -226,9 +251,14 @@ class Core(Reactions):
         waiting = (c for c in self.execute if c.step in _AWAITED and now - c.began >= _POLL_SECONDS)
         self.orders += [Look(commitment.machine, commitment.provider) for commitment in waiting]
 
-    def pause(self) -> bool:
+    @property
+    def acts(self) -> bool:
+        """Whether anything is carried out at all."""
+        return not (self.paused or self.stood_down or self.settings.dry_run)
+
+    def pause(self, reason: str) -> bool:
         """Send nothing more to anybody until `resume`; whether it was so before."""
-        before, self.paused = self.paused, True
+        before, self.paused, self.pause_reason = self.paused, True, reason
         self.executed(self.execute.pause(self.clocks.now()))
         self.cured(self.recovery.pause(self.clocks.now()))
         self.metrics.actuation_paused.set(1)
@@ -236,16 +266,20 @@ class Core(Reactions):
 
     def resume(self) -> bool:
         """Go on; whether it was paused."""
-        before, self.paused = self.paused, False
-        self.executed(self.execute.resume(self.clocks.now()))
-        self.cured(self.recovery.resume(self.clocks.now()))
+        before, self.paused, self.pause_reason = self.paused, False, ""
+        if self.acts:
+            self.executed(self.execute.resume(self.clocks.now()))
+            self.cured(self.recovery.resume(self.clocks.now()))
         self.metrics.actuation_paused.set(0)
         return before
 
     def forget(self, cluster: str) -> int:
         """Withdraw a cluster's demand for good (protocol.md 11); how many machines will be given back."""
         self.wanted(self.demand.forget(cluster))
-        return len(self.holdings.of(cluster))
+        machines = len(self.holdings.of(cluster))
+        if not machines:
+            self._unbound(cluster, self.clocks.now())
+        return machines
 
     def may_acquire(self) -> bool:
         """Without its file a shard acquires nothing until every provider has listed (protocol.md 9)."""
@@ -297,8 +331,8 @@ class Core(Reactions):
         return self.filing.take(
             Values(
                 next_arrival=self.demand.next_arrival,
-                next_binding=self.next_binding,
-                paused=self.paused,
+                next_binding=max(1, self.next_binding) if self.may_preempt() else 0,
+                pause_reason=self.pause_reason,
                 holdouts=self.holdouts.kept(self.clocks.now()),
                 drains=self.timings.drains.kept(),
                 reclaim_holds=holds,

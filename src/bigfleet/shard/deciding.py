@@ -1,20 +1,20 @@
 """From a decision to commitments: gates, pause and dry-run, what is counted, and what the audit log says."""
 
 import math
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
 from bigfleet.engine.decide import Decision
-from bigfleet.engine.records import Action, Kind, Policy
+from bigfleet.engine.records import MAX_TIME, Action, Kind, Policy
 from bigfleet.model.machine import MachineState
 from bigfleet.model.need import NeedKey
 from bigfleet.model.resources import Resources, quantity
+from bigfleet.provider.epoch import MAX_EPOCH
 from bigfleet.shard.audit import Record
 from bigfleet.shard.core import Core
-from bigfleet.shard.effects import Ended
+from bigfleet.shard.effects import Ask, Ended
 from bigfleet.shard.ledger import Ledger, Short
 from bigfleet.shard.stamps import Binding, StampTooLongError, to_metadata
 
@@ -86,16 +86,37 @@ class Deciding:
         self._intents = frozenset(intents)
         return begun, records
 
-    def ended(self, ends: Iterable[Ended]) -> list[Record]:
-        """What the audit log says of commitments that are over."""
-        return [self._end(end) for end in ends]
+    def happened(self) -> list[Record]:
+        """What the audit log says of commitments that are over, and of calls that get machines out of Failed."""
+        core = self._core
+        asks, core.recoveries = core.recoveries, []
+        return [*map(self._end, core.take_ended()), *map(self._recovery, asks)]
+
+    def _recovery(self, ask: Ask) -> Record:
+        core, machine = self._core, self._core.supply.find(ask.machine)
+        return Record(
+            at=_at(core.clocks.wall()),
+            cycle=self.cycle,
+            shard=core.settings.shard_id,
+            epoch=core.epoch,
+            event="decided",
+            kind=ask.call.value,
+            machine=ask.machine,
+            provider=ask.provider,
+            leaves="" if machine is None else machine.cluster,
+            reason="to get it out of Failed" + ("" if machine is None else f": {machine.last_error}"),
+            cost_before=round(core.cost, 6),
+            cost_after=round(core.cost, 6),
+            grace_seconds=ask.grace_seconds,
+        )
 
     def _unready(self) -> list[Action]:
         """Drain empty machines whose node was not Ready in time, once each: until that is begun, it is decided anew."""
-        reason = "its node was not Ready in time"
+        core, reason = self._core, "its node was not Ready in time"
         return [
             Action(Kind.RECLAIM, machine_id, cluster, reason, UNREADY_GRACE_SECONDS)
-            for machine_id, cluster in self._core.unready.items()
+            for machine_id, cluster in core.unready.items()
+            if core.rails.hold_until(machine_id) <= core.clocks.now()
         ]
 
     def _fate(self, action: Action) -> str:
@@ -120,7 +141,7 @@ class Deciding:
             return True
         core = self._core
         try:
-            to_metadata(Binding(action.stamp, core.settings.shard_id, core.epoch, 0))
+            to_metadata(Binding(action.stamp, core.settings.shard_id, MAX_EPOCH, MAX_TIME))
         except StampTooLongError as error:
             _log.warning("stamp_too_long", cluster=action.cluster, error=str(error))
             core.holdouts.need_failed(action.cluster, action.stamp.key.fingerprint, core.clocks.now())
@@ -157,6 +178,7 @@ class Deciding:
     def _watch_silence(self, now: float) -> None:
         """Say which clusters have not been heard of for a day, once for each time that they are others."""
         silent = self._core.demand.silent(now)
+        self._core.metrics.clusters_silent.set(len(silent))
         if silent and silent != self._silent:
             advice = "bigfleetctl clusters forget, for those that are gone for good"
             _log.warning("clusters_silent", count=len(silent), clusters=silent[:_NAMED], advice=advice)

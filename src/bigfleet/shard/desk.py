@@ -1,7 +1,7 @@
 """What people ask of a running shard, answered from its parts."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from bigfleet.engine.records import Verdict
@@ -18,7 +18,6 @@ class Desk:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._pause_reason = PAUSED_BY_FLAG
 
     # Needs.
 
@@ -70,7 +69,7 @@ class Desk:
             machines=machines,
             providers=tuple(map(self._provider, core.settings.providers)),
             in_flight=Counter(commitment.kind for commitment in core.execute),
-            paused=self._pause_reason if core.paused else "",
+            paused=(core.pause_reason or PAUSED_BY_FLAG) if core.paused else "",
             dry_run=shard.deciding.dry_run,
             fenced=core.stood_down,
         )
@@ -97,15 +96,15 @@ class Desk:
 
     async def pause(self, reason: str) -> bool:
         """Send nothing more to anybody; whether that was so already."""
-        before = self._shard.core.pause()
-        self._pause_reason = reason or "an admin"
+        before = self._shard.core.pause(reason)
         await self._durably(undo=None if before else self._shard.core.resume)
         return before
 
     async def resume(self) -> bool:
         """Act again; whether it was paused."""
+        reason = self._shard.core.pause_reason or PAUSED_BY_FLAG
         before = self._shard.core.resume()
-        await self._durably(undo=self._shard.core.pause if before else None)
+        await self._durably(undo=(lambda: self._shard.core.pause(reason)) if before else None)
         for calls in self._shard.calls.values():
             calls.nudge()
         return before
@@ -119,11 +118,11 @@ class Desk:
         self._shard.pump()
         return machines
 
-    async def _durably(self, undo: object) -> None:
+    async def _durably(self, undo: Callable[[], object] | None) -> None:
         try:
             await self._shard.write_now()
         except OSError:
-            if callable(undo):
+            if undo is not None:
                 undo()
             raise
         finally:

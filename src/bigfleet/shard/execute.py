@@ -151,6 +151,9 @@ class Execute:
             self.fenced.add(machine_id)
         elif problem is Problem.EXHAUSTED and commitment.step is Step.CREATE:
             effects.append(HoldOut(Held.SHAPE, commitment))
+        elif problem in (Problem.EXHAUSTED, Problem.INVALID) and commitment.step is Step.CONFIGURE:
+            # What a Configure brings is the need's: another machine would be refused with it too.
+            effects.append(HoldOut(Held.NEED, commitment))
         elif problem is Problem.INVALID:
             effects.append(HoldOut(Held.MACHINE, commitment))
         return [*effects, *self._course.end(commitment, problem.value, text), Settle(machine_id, commitment.provider)]

@@ -71,7 +71,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
     next_arrival: int = 0
     next_binding: int = 0
-    paused: bool = False
+    pause_reason: str = ""
     holdouts: KeptHoldOuts = msgspec.field(default_factory=KeptHoldOuts)
     drains: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     reclaim_holds: dict[str, float] = msgspec.field(default_factory=dict)
@@ -333,8 +333,10 @@ def _said(path: Path, error: Exception) -> JournalError:
     # What SQLite says of a damaged file may itself be no text.
     if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
         return JournalError(path, f"cannot hold this: {error!r}", "report it: this is a fault of the program")
-    said = _SAID.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-    return JournalError(path, *(said or (f"is corrupt: {_one_line(error)}", _RESTORE)))
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code not in _SAID and code == sqlite3.SQLITE_ERROR:
+        return JournalError(path, f"cannot hold this: {_one_line(error)}", "report it: this is a fault of the program")
+    return JournalError(path, *_SAID.get(code, (f"is corrupt: {_one_line(error)}", _RESTORE)))
 
 
 def _one_line(said: object) -> str:

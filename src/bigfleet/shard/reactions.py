@@ -136,6 +136,8 @@ class Reactions(State):
             self.first_seen.pop(cluster, None)
             self.available.forget(cluster)
             self.talk.forget(cluster)
+            for family in (self.metrics.rollup_quarantined, self.metrics.rollups_rejected):
+                family.forget(cluster)
 
     # Demand and sessions.
 
@@ -293,6 +295,9 @@ class Reactions(State):
                 )
             elif outcome in _NOT_AT_ONCE:
                 self.holdouts.machine_failed(machine_id, now)
+        if outcome is not does.Outcome.SUCCESS and self.readiness.flagged(machine_id):
+            # The engine leaves it alone, so nobody else would think of it again.
+            self.unready[machine_id] = commitment.leaves
         machine = self.supply.find(machine_id)
         provider = self.supply.provider_of(machine_id)
         if machine is not None and provider is not None and machine.state is _S.FAILED:
@@ -329,6 +334,8 @@ class Reactions(State):
                 case cures.Recovered(machine_id=machine_id):
                     _log.info("machine_recovered", machine=machine_id)
                 case _:
+                    if isinstance(effect, does.Ask):
+                        self.recoveries.append(effect)
                     self.executed([effect])
 
     def readied(self, effects: Iterable[nodes.Effect]) -> None:

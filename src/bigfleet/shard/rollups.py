@@ -12,6 +12,9 @@ from bigfleet.wire.errors import WireError
 from bigfleet.wire.needs import need_from_wire, rollup_from_wire
 from bigfleet.wire.v1alpha1 import capacity_pb2
 
+MAX_NAMES = 64
+"""Kinds of resources that one roll-up may name; the engine keeps a column for each."""
+
 
 class RollupReader:
     """Turns one operator's roll-ups into the model's, at the cost of the rows that changed.
@@ -66,8 +69,12 @@ def _check_rows(needs: Iterable[Need], known: frozenset[int]) -> None:
     `known` are the objects that were looked at before.
     """
     rows: dict[NeedKey, Need] = {}
+    names: set[str] = set()
     for i, need in enumerate(needs):
         key = need.key
+        names.update(name for name, _ in need.aggregate)
+        if len(names) > MAX_NAMES:
+            raise WireError(f"needs[{i}]", f"with it the roll-up names over {MAX_NAMES} kinds of resources")
         twin = rows.get(key)
         try:
             rows[key] = need if twin is None else _summed(twin, need)

@@ -19,7 +19,7 @@ from bigfleet.provider.epoch import EpochFile
 from bigfleet.provider.fencing import Fencing
 from bigfleet.shard.admin import Admin
 from bigfleet.shard.audit import AuditLog
-from bigfleet.shard.config import Config, ConfigError
+from bigfleet.shard.config import Config
 from bigfleet.shard.core import Core
 from bigfleet.shard.deciding import Deciding
 from bigfleet.shard.desk import Desk
@@ -47,7 +47,7 @@ EPOCH_FILE, JOURNAL_FILE = "epoch", "shard.db"
 
 _STOP_SECONDS = 1.0
 # After a signal the process ends within this, whatever hangs: all that matters is durable.
-_HARD_STOP_SECONDS = 20.0
+_HARD_STOP_SECONDS = 9.5
 
 
 class _Outside:
@@ -83,11 +83,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
     if tls is not None and tls.identity != Identity(Kind.SHARD, config.shard_id):
         wanted = Identity(Kind.SHARD, config.shard_id)
         raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this shard's is {wanted}")
-    try:
-        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        problem = f"cannot be made: {error.strerror or error}; name a folder that this program may write to"
-        raise ConfigError(f"--data-dir {config.data_dir}", problem) from error
+    config.make_data_dir()
     registry, heartbeat = CollectorRegistry(), Heartbeat()
     readiness = Readiness("providers", "fencing", "local file")
     metrics = ShardMetrics(registry)
@@ -98,7 +94,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         stack.callback(journal.close)
         audit = AuditLog.open(config.audit_log, config.audit_log_size, config.audit_log_files)
         tracing = tracer(config.trace_endpoint, "bigfleet-shard")
-        stack.push_async_callback(asyncio.to_thread, tracing.close)
+        stack.push_async_callback(asyncio.to_thread, tracing.close, _STOP_SECONDS)
         http = stack.enter_context(HealthEndpoint(open_listener(config.metrics_listen), registry, readiness, heartbeat))
         beating = asyncio.create_task(heartbeat.keep())
         stack.callback(beating.cancel)
@@ -110,7 +106,12 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         for client in clients.values():
             stack.push_async_callback(client.close)
         settings = Settings(
-            config.shard_id, tuple(clients), config.bootstrap_timeout, config.ready_timeout, config.actuation_paused
+            config.shard_id,
+            tuple(clients),
+            config.bootstrap_timeout,
+            config.ready_timeout,
+            config.actuation_paused,
+            config.dry_run,
         )
         kept = await asyncio.to_thread(journal.load)
         core = Core(settings, epoch.epoch, kept, Clocks(time.monotonic, time.time), metrics)

@@ -24,6 +24,9 @@ PROTOCOL_VERSION = "v1alpha1"
 HELLO_SECONDS = 30.0
 """A stream that has not said Hello by then is ended."""
 
+MAX_BLOB_BYTES = 1 << 20
+"""User data that is larger no provider of the kit takes, and others hardly."""
+
 MAX_CORDONED = 65_536
 """Nodes that one frame may name as cordoned: no cluster has more."""
 
@@ -330,6 +333,9 @@ class Session:
             return [Strayed(self.cluster, Thing.REQUEST, _cut(request))]
         if response.error or not response.user_data:
             return [BlobFailed(self.cluster, request, _cut(response.error) or "neither user data nor an error came")]
+        if len(response.user_data) > MAX_BLOB_BYTES:
+            size = f"user data of {len(response.user_data):,} bytes; providers take {MAX_BLOB_BYTES:,}"
+            return [BlobFailed(self.cluster, request, size)]
         if response.ttl_seconds < 0:
             return [BlobFailed(self.cluster, request, f"ttl_seconds is {response.ttl_seconds}")]
         return [BlobAnswered(self.cluster, request, response.user_data, response.ttl_seconds)]

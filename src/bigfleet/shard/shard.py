@@ -5,7 +5,7 @@ Time and threads are given from outside, so that a simulation drives the very sa
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -33,10 +33,11 @@ T = TypeVar("T")
 EARLY_SECONDS = 0.5
 """A cycle does not begin sooner than this after the one before, nor sooner than that one took."""
 
-STOP_SECONDS = 5.0
+STOP_SECONDS = 4.0
 """How long calls on their way are waited for when the shard stops."""
 
 _RECORDS_A_TURN = 500
+_GOODBYE_SECONDS = 2.0
 
 
 class Client(Caller, Reader, Protocol):
@@ -133,6 +134,8 @@ class Shard:
         """Set after every decision; whoever waits for one clears it."""
         self._decision: Decision | None = None
         self._deciding = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._raising = asyncio.Lock()
         self._soon = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -196,13 +199,10 @@ class Shard:
 
     async def write_now(self) -> None:
         """Make durable what is known; OSError where that cannot be done."""
-        async with self._deciding:
-            batch = self.core.take_batch()
-            try:
-                await self._write(batch)
-            except JournalError as error:
-                self.core.unwritten(batch, ())
-                raise OSError(str(error)) from error
+        try:
+            await self._write(())
+        except JournalError as error:
+            raise OSError(str(error)) from error
 
     # Cycles.
 
@@ -256,11 +256,12 @@ class Shard:
             core.offer(free)
             self._gauges.show(*counts)
             with tracing.span("execute", actions=len(begun)):
+                # Before they begin: what was done must be in the log, whatever happens next.
+                await self._report([*records, *self.deciding.happened()])
                 await self._begin(begun)
                 self.pump()
             metrics.cycle_phase_duration.of("execute").observe(clock() - acted)
         metrics.cycle_duration.observe(clock() - started)
-        await self._report([*records, *self.deciding.ended(core.take_ended())])
         self.decided.set()
 
     def _decide(
@@ -275,14 +276,13 @@ class Shard:
 
     async def _begin(self, machine_ids: list[str]) -> None:
         """Make what was committed to durable, then begin it; where the file cannot be written nothing starts."""
-        core, batch = self.core, self.core.take_batch()
+        core = self.core
         try:
-            await self._write(batch)
+            await self._write(machine_ids)
         except JournalError as error:
             if core.durable:
                 _log.error("local_file_unwritable", error=str(error), advice="no action starts until it can be written")
             core.durable = False
-            core.unwritten(batch, machine_ids)
             return
         if not core.durable:
             _log.info("local_file_writable")
@@ -308,12 +308,14 @@ class Shard:
             async with asyncio.timeout(STOP_SECONDS):
                 await asyncio.gather(*(calls.idle() for calls in self.calls.values()))
         self.streams.shut("the shard is shutting down")
-        await self.streams.gone()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self.streams.gone()
         try:
-            await self._write(self.core.take_batch())
+            await self._write(())
         except JournalError as error:
             _log.error("local_file_unwritable", error=str(error), advice="the next start settles every machine by Get")
-        await self._report(self.deciding.ended(self.core.take_ended()))
+        await self._report(self.deciding.happened())
 
     def _called(self, name: str) -> Callable[[], None]:
         def after() -> None:
@@ -325,10 +327,23 @@ class Shard:
     async def _listed(self) -> None:
         """Before anything that a list brought is acted on, the epoch is above all that it shows (protocol.md 10)."""
         core = self.core
-        if core.supply.highest_epoch >= core.epoch and not core.stood_down:
-            core.epoch = core.supply.epoch = await self._outside.raise_epoch(core.supply.highest_epoch)
+        # Gets bring news beside lists: two must not raise it at once.
+        async with self._raising:
+            if core.supply.highest_epoch >= core.epoch and not core.stood_down:
+                core.epoch = core.supply.epoch = await self._outside.raise_epoch(core.supply.highest_epoch)
+        for name, calls in self.calls.items():
+            if core.supply.has_listed(name):
+                calls.open()
         self.pump()
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, machine_ids: Iterable[str]) -> None:
+        """Make durable what is known, these machines' commitments among it; where that fails those end unbegun."""
         clocks = self.core.clocks
-        await self._outside.threads(self._outside.file.write, batch, clocks.now(), clocks.wall())
+        # One at a time, and in the order in which they were taken.
+        async with self._writing:
+            batch = self.core.take_batch()
+            try:
+                await self._outside.threads(self._outside.file.write, batch, clocks.now(), clocks.wall())
+            except JournalError:
+                self.core.unwritten(batch, machine_ids)
+                raise

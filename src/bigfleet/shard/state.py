@@ -33,6 +33,7 @@ class Settings(NamedTuple):
     bootstrap_timeout: float
     ready_timeout: float
     paused: bool
+    dry_run: bool = False
 
 
 class Clocks(NamedTuple):
@@ -90,12 +91,17 @@ class State:
         self.first_seen: dict[str, dict[NeedKey, int]] = {}
         """When each row of each cluster was first seen, in nanoseconds of the wall clock."""
         self.ends: list[does.Ended] = []
+        self.recoveries: list[does.Ask] = []
+        """Calls out of Failed since somebody last took them, for the audit log."""
         self.unready: dict[str, str] = {}
         """Empty machines whose node was not Ready in time, with their clusters: to be drained (protocol.md 16)."""
         self.filing = Filing(kept)
-        self.had_file, self.started = kept.found, now
+        # A file that is younger than the loss of the one before tells nothing of machines that were not listed since.
+        self.had_file, self.started = kept.found and values.next_binding > 0, now
         self.unsettled_at_start: set[str] = set()
-        self.paused = settings.paused or values.paused
+        self.pause_reason = values.pause_reason
+        """Why an admin paused; such a pause outlives the process. One by flag is there as long as the flag."""
+        self.paused = settings.paused or bool(values.pause_reason)
 
     def _order(self, order: Order) -> None:
         self.orders.append(order)

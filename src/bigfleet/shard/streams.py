@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+import structlog
 
 from bigfleet.shard.core import Core
 from bigfleet.shard.orders import EndStream
-from bigfleet.shard.session import Code, Session
+from bigfleet.shard.session import Close, Code, Session
 from bigfleet.transport.identity import IdentityError, peer_identity
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+_log = structlog.get_logger("bigfleet.shard")
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Shard"].full_name
 # What is larger is read in a thread: a roll-up of this size takes some milliseconds.
@@ -49,6 +52,7 @@ class Streams:
     def __init__(self, core: Core, after: Callable[[], None]) -> None:
         self._core, self._after = core, after
         self._streams: dict[int, _Stream] = {}
+        self._shut = ""
         self._none = asyncio.Event()
         self._none.set()
 
@@ -74,7 +78,8 @@ class Streams:
             stream.close(order.code, order.reason)
 
     def shut(self, reason: str) -> None:
-        """End every stream."""
+        """End every stream, and take none any more."""
+        self._shut = reason
         for stream in list(self._streams.values()):
             self._core.said(stream.session.close(Code.UNAVAILABLE, reason))
         self._after()
@@ -98,8 +103,8 @@ class Streams:
             peer = peer_identity(context)
         except IdentityError as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        if self._core.stood_down:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this shard has stood down: {self._core.stood_down}")
+        if self._shut:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._shut)
         stream = _Stream(self._core.stream(peer), context)
         self._streams[stream.session.number] = stream
         self._none.clear()
@@ -129,11 +134,16 @@ class Streams:
                     break
                 if len(data) > _LARGE:
                     outputs = await asyncio.to_thread(session.read, data)
-                    outputs = [] if session.is_over else outputs
+                    # Replaced or cut meanwhile, it has nothing more to say; what ended it itself it must say.
+                    if session.is_over and not any(isinstance(output, Close) for output in outputs):
+                        outputs = []
                 else:
                     outputs = session.read(data)
                 self._core.said(outputs)
                 self._after()
+        except Exception:  # noqa: BLE001 - a fault of ours in one stream must not go unsaid
+            _log.exception("session_broke", cluster=session.cluster)
+            stream.close(Code.UNAVAILABLE, "an internal error; it is in the shard's log")
         finally:
             stream.hung_up()
 

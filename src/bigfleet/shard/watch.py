@@ -1,8 +1,9 @@
 """Keeping up with one provider: lists by cursor, a full one every few minutes, and Gets where only they can tell."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from itertools import islice
 from typing import Protocol
@@ -22,6 +23,7 @@ _SLICE = 500
 # no cursors, at the third.
 _QUICK, _SLOW, _WITHOUT_CURSOR = 0.2, 5.0, 10.0
 _LONGEST_RETRY = 30.0
+_SILENT_SECONDS = 20.0
 _LOOKS_AT_A_TIME = 16
 
 
@@ -99,8 +101,9 @@ class Lists:
     async def _list(self, since: bytes, began: float) -> bool:
         """Take one list, in slices, so that streams go on; whether it told anything of a machine."""
         gathering, rows, full = Gathering(), 0, not since
-        async with aclosing(self._client.pages(since)) as pages:
+        async with aclosing(self._client.pages(since)) as pages, self._impatience() as patient:
             async for page in pages:
+                patient()
                 self._cursor = page.revision
                 rows += page.rows
                 for machines in _slices(page.machines):
@@ -115,6 +118,27 @@ class Lists:
             self._core.listed(self._name, gathering.listing(self._cursor, full=True, began=began))
         await self._after()
         return bool(rows)
+
+    @contextlib.asynccontextmanager
+    async def _impatience(self) -> AsyncIterator[Callable[[], None]]:
+        """Take the provider for lost when no page has come for a while, long before the call itself gives up."""
+        loop = asyncio.get_running_loop()
+        timer: list[asyncio.TimerHandle] = []
+
+        def again() -> None:
+            stop()
+            timer.append(loop.call_later(_SILENT_SECONDS, self._fail, f"no answer to List for {_SILENT_SECONDS:.0f} s"))
+
+        def stop() -> None:
+            for handle in timer:
+                handle.cancel()
+            timer.clear()
+
+        again()
+        try:
+            yield again
+        finally:
+            stop()
 
     def _fail(self, problem: str) -> None:
         if not self.problem:

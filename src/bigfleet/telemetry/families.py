@@ -45,8 +45,8 @@ class Family(Generic[M]):
 
     def forget(self, *values: str) -> None:
         """Stop showing a series, as when a cluster has left for good."""
-        self._metric.remove(*values)
-        self._series.pop(values, None)
+        if self._series.pop(values, None) is not None:
+            self._metric.remove(*values)
 
     def _bind(self, values: tuple[str, ...]) -> M:
         for label, value in zip(self._labels, values, strict=True):

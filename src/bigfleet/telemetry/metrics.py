@@ -84,7 +84,9 @@ class ShardMetrics(MetricTable):
         _EXCHANGE,
     )
     drain_phase = histogram("bigfleet_shard_drain_phase_seconds", "From Drain until Idle.", _HARDWARE)
-    reclaims_capped = counter("bigfleet_shard_reclaims_capped_total", "Reclaims that the rail held back.")
+    reclaims_capped = counter(
+        "bigfleet_shard_reclaims_capped_total", "Times that the rail held a cluster's reclaims back."
+    )
     rollup_quarantined = gauges(
         "bigfleet_shard_rollup_quarantined", "1 while a cluster's roll-up waits for confirmation.", _CLUSTER
     )
@@ -100,6 +102,7 @@ class ShardMetrics(MetricTable):
         Label("reason", ("price", "interruption_probability", "structural")),
     )
     rollups_rejected = counters("bigfleet_shard_rollups_rejected_total", "Roll-ups refused whole.", _CLUSTER)
+    clusters_silent = gauge("bigfleet_shard_clusters_silent", "Clusters without a session for a day.")
     active_sessions = gauge("bigfleet_shard_active_sessions", "Operators connected.")
     session_lifecycle = counters(
         "bigfleet_shard_session_lifecycle_total",

@@ -1,0 +1,192 @@
+"""A provider of the kit in the same process, as a shard's client sees it: no gRPC, so that it runs on virtual time.
+
+Records go through their form on the wire, errors are those of a real client, and every call carries its own token.
+What a network does to calls is decided by whoever made the client, call by call.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+import grpc
+import msgspec
+
+from bigfleet.model.machine import Call, Machine
+from bigfleet.provider.acks import misfit
+from bigfleet.provider.client import CALL_SECONDS, LIST_SECONDS, PAGE_ROWS
+from bigfleet.provider.errors import AckMismatchError, ProviderError, error_of
+from bigfleet.provider.fencing import Fencing
+from bigfleet.provider.records import Ack, Answer, Page
+from bigfleet.provider.walk import Ask, Walk
+from bigfleet.providerkit import ledger, provider
+from bigfleet.providerkit.entry import Entry
+from bigfleet.providerkit.fence import Mark, Token
+from bigfleet.providerkit.render import Renderer
+from bigfleet.providerkit.store import StateError
+from bigfleet.wire.machines import machine_from_wire
+from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+
+T = TypeVar("T")
+
+_Code = grpc.StatusCode
+_CODES: Mapping[type[Exception], grpc.StatusCode] = {
+    ledger.FencedError: _Code.FAILED_PRECONDITION,
+    ledger.UnknownMachineError: _Code.NOT_FOUND,
+    ledger.UnsupportedError: _Code.UNIMPLEMENTED,
+    ledger.IllegalError: _Code.ABORTED,
+    StateError: _Code.UNAVAILABLE,
+}
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What befalls one call.
+
+    It takes `before` seconds to the provider and `after` seconds back. With `refused` it does not get there, and that
+    code comes back instead. `lost` says that it never gets there, or so many seconds after the caller gave up;
+    `answer_lost` that only its answer never comes.
+    """
+
+    before: float = 0.0
+    after: float = 0.0
+    refused: grpc.StatusCode | None = None
+    lost: bool = False
+    late_seconds: float | None = None
+    answer_lost: bool = False
+
+
+NONE = Trouble()
+
+Fate = Callable[[str, str], Trouble]
+"""What befalls the call of that method (`Create`, `Get`, `List`) on that machine; none is named for a List."""
+
+
+class DirectClient:
+    """The six calls. `close` ends what is still on its way of calls that were given up."""
+
+    def __init__(
+        self, name: str, home: provider.Provider, fencing: Fencing, fate: Fate = lambda _method, _machine: NONE
+    ) -> None:
+        self.name = name
+        self._home, self._fencing, self._fate = home, fencing, fate
+        self._render = Renderer(home.scheme)
+        self._machines: dict[str, tuple[Entry, Machine]] = {}
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def create(self, machine_id: str) -> Ack:
+        """Ask for a speculative machine to be made real."""
+        return await self._mutate(Call.CREATE, machine_id)
+
+    async def configure(
+        self, machine_id: str, cluster_id: str, bootstrap_blob: bytes, shard_metadata: Mapping[str, str]
+    ) -> Ack:
+        """Ask for an idle machine to join a cluster."""
+        return await self._mutate(Call.CONFIGURE, machine_id, bootstrap_blob, cluster_id, shard_metadata)
+
+    async def drain(self, machine_id: str, grace_seconds: int) -> Ack:
+        """Ask for a machine to leave its cluster."""
+        return await self._mutate(Call.DRAIN, machine_id, grace_seconds=grace_seconds)
+
+    async def delete(self, machine_id: str) -> Ack:
+        """Ask for a machine to be given back."""
+        return await self._mutate(Call.DELETE, machine_id)
+
+    async def get(self, machine_id: str) -> Answer:
+        """One machine as it is now."""
+        return Answer(await self._through("Get", machine_id, partial(self._get, machine_id), CALL_SECONDS))
+
+    async def pages(self, since: bytes = b"") -> AsyncGenerator[Page, None]:
+        """What changed after the cursor or, without one, every machine."""
+        walk = Walk(since, PAGE_ROWS)
+        while walk.ask is not None:
+            page = await self._through("List", "", partial(self._page, walk.ask), LIST_SECONDS)
+            walk.take(page.ids(), page.rows, page.revision)
+            yield page
+
+    async def close(self) -> None:
+        """End calls that would still arrive."""
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _mutate(
+        self,
+        call: Call,
+        machine_id: str,
+        blob: bytes = b"",
+        cluster_id: str = "",
+        metadata: Mapping[str, str] | None = None,
+        grace_seconds: int = 0,
+    ) -> Ack:
+        token = self._fencing.token()
+        request = ledger.Request(
+            call=call,
+            machine=machine_id,
+            mark=Mark(machine_id, token.shard_id, Token(token.epoch, token.sequence)),
+            cluster=cluster_id,
+            metadata=dict(metadata or {}),
+            grace_seconds=grace_seconds,
+        )
+        taken = await self._through(call.value, machine_id, lambda: self._home.ask(request, blob), CALL_SECONDS)
+        ack = Ack(taken.operation_id, self._machine(taken.entry))
+        problem = misfit(call, ack.machine, cluster_id, metadata)
+        if problem is not None:
+            raise AckMismatchError(self.name, call.value, ack, problem)
+        return ack
+
+    async def _through(self, method: str, machine_id: str, ask: Callable[[], Awaitable[T]], deadline: float) -> T:
+        """The provider's answer, if what befalls the call lets it come."""
+        trouble = self._fate(method, machine_id)
+        await asyncio.sleep(trouble.before)
+        if trouble.refused is not None:
+            raise self._error(method, machine_id, trouble.refused, "refused on the way")
+        if trouble.lost:
+            await asyncio.sleep(deadline)
+            if trouble.late_seconds is not None:
+                self._arrive_late(ask, trouble.late_seconds)
+            raise self._error(method, machine_id, _Code.DEADLINE_EXCEEDED, "the call was lost")
+        try:
+            answer = await ask()
+        except (ledger.RefusedError, StateError) as error:
+            await asyncio.sleep(trouble.after)
+            raise self._error(method, machine_id, _CODES[type(error)], str(error)) from None
+        if trouble.answer_lost:
+            await asyncio.sleep(deadline)
+            raise self._error(method, machine_id, _Code.DEADLINE_EXCEEDED, "the answer was lost")
+        await asyncio.sleep(trouble.after)
+        return answer
+
+    def _arrive_late(self, ask: Callable[[], Awaitable[object]], seconds: float) -> None:
+        async def arrive() -> None:
+            await asyncio.sleep(seconds)
+            try:
+                await ask()
+            except (ledger.RefusedError, StateError):
+                # Nobody is there to hear it.
+                return
+
+        task = asyncio.create_task(arrive())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _get(self, machine_id: str) -> Machine:
+        return self._machine(self._home.ledger.get(machine_id))
+
+    async def _page(self, ask: Ask) -> Page:
+        entries, cursor = self._home.ledger.changed(ask.since, ask.limit, _every)
+        return Page({entry.id: self._machine(entry) for entry in entries}, (), len(entries), cursor)
+
+    def _machine(self, entry: Entry) -> Machine:
+        """The entry as it reads on the other side of the wire."""
+        known = self._machines.get(entry.id)
+        if known is None or known[0] is not entry:
+            known = entry, machine_from_wire(pb.Machine.FromString(self._render.machine(entry)))
+            self._machines[entry.id] = known
+        return known[1]
+
+    def _error(self, method: str, machine_id: str, code: grpc.StatusCode, words: str) -> ProviderError:
+        return error_of(code)(self.name, method, machine_id, f"{code.name} {words!r}", code.name)
+
+
+def _every(_: Entry) -> bool:
+    return True
