@@ -318,7 +318,7 @@ class Life:
         # Every process has a monotonic clock of its own.
         begins = loop.time() - 1000.0 * rig.lives
         clocks = Clocks(lambda: loop.time() - begins, lambda: WALL + loop.time())
-        settings = Settings(SHARD, tuple(clients), 30.0, 600.0, paused)
+        settings = Settings(SHARD, tuple(clients), 30.0, 600.0, paused, dry_run)
         self.core = Core(settings, rig.epoch, rig.disk.load(), clocks, ShardMetrics(CollectorRegistry()))
         deciding = Deciding(self.core, rig.policy, dry_run=dry_run)
         self.shard = Shard(self.core, deciding, clients, _Outside(rig, self.fencing), rig.times)
