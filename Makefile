@@ -41,7 +41,8 @@ warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes 
 	@$(BIN)/bigfleet warm-up
 
 # Tests that need the compiled engine, which is compiled while the first run, or that take long and wait much.
-LATER := tests/engine tests/sim tests/cli tests/conformance tests/examples
+LATER := tests/engine tests/sim tests/cli tests/conformance tests/examples tests/faults tests/shard/test_day.py \
+  tests/shard/test_shard_rules.py
 
 .PHONY: test
 ifeq ($(TESTS),tests)

@@ -62,7 +62,6 @@ def record(demand: Demand) -> ClusterRecord:
     return demand.record("c", {})
 
 
-
 def kept(demand: Demand, now: float) -> KeptDemand:
     clusters = (demand.kept(cluster, now) for cluster in demand)
     return KeptDemand(demand.next_arrival, tuple(each for each in clusters if each is not None))

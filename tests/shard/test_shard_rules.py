@@ -16,7 +16,7 @@ import grpc
 import msgspec
 import pytest
 import structlog
-from virtual import SHARD, Made, Operator, Rig, Times, rigged
+from virtual import REPLACED, SHARD, Made, Operator, Rig, Times, rigged
 
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.model.profile import Operator as Is
@@ -34,6 +34,7 @@ from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.habits import Blob, Habits
 from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.sim.direct import NONE, Trouble
+from bigfleet.wire.v1alpha1 import capacity_pb2 as pb_needs
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 S = MachineState
@@ -96,6 +97,11 @@ async def fleet(*clouds: CloudConfig, machines: int = 10, times: Times | None = 
     async with rigged(clouds or [cloud(pool("od", machines))], times=times) as rig:
         rig.start()
         yield rig
+
+
+def hello(cluster: str, *features: str) -> pb.OperatorMessage:
+    """For sessions that are led by hand."""
+    return pb.OperatorMessage(hello=pb.Hello(cluster_id=cluster, protocol_version="v1alpha1", features=features))
 
 
 def now() -> float:
@@ -178,6 +184,22 @@ async def test_rule_2_what_the_provider_takes_back_is_replaced_at_once_and_not_b
         assert taken not in bound(rig, "prod")
         assert calls(rig, "Configure", began)[0].machine != taken
         assert not calls(rig, "Drain")
+
+
+@virtually
+async def test_rule_2_nor_after_a_restart_while_it_still_drains() -> None:
+    async with fleet(cloud(pool("spot", 4, capacity_type="Spot", interruption_probability=0.0001))) as rig:
+        join(rig, "prod", 2)
+        await serving(rig, "prod", 2)
+        taken = bound(rig, "prod")[0]
+        await rig.strike(taken, Change.TAKEN_BACK)
+        await rig.until(lambda: len(rig.core.execute) > 0, 15)
+        await asyncio.sleep(11)
+        began = now()
+        await rig.crash()
+        rig.start()
+        await rig.until(lambda: len(bound(rig, "prod")) == 2, 90)
+        assert taken not in [made.machine for made in calls(rig, "Configure", began)]
 
 
 @virtually
@@ -275,6 +297,28 @@ async def test_rule_7_machines_of_a_provider_that_is_down_count_as_last_known_an
         assert not prod.of("reclaim_instruction")
         rig.fate = lambda *_: NONE
         await serving(rig, "prod", 1, 900)
+
+
+@virtually
+async def test_rule_7_a_bound_machine_goes_only_when_get_does_not_know_it_either() -> None:
+    async with fleet(machines=4, times=Times(full_list_interval=60.0)) as rig:
+        join(rig, "prod", 1)
+        await serving(rig, "prod", 1)
+        (machine,) = bound(rig, "prod")
+        ledger = rig.providers["sim"].ledger
+        whole = ledger.changed
+
+        def lacking(cursor: bytes, most: int, wanted: Callable[[Entry], bool]) -> tuple[list[Entry], bytes]:
+            return whole(cursor, most, lambda entry: wanted(entry) and entry.id != machine)
+
+        ledger.changed = lacking  # type: ignore[method-assign]
+        await asyncio.sleep(300)
+        assert rig.core.supply.find(machine) is not None
+        assert len(calls(rig, "Create")) == 1
+        ledger._entries.pop(machine)
+        ledger._revisions.forget(machine)
+        await rig.until(lambda: rig.core.supply.find(machine) is None, 120)
+        await serving(rig, "prod", 1)
 
 
 @virtually
@@ -575,6 +619,20 @@ async def test_rule_12_an_instruction_sent_before_the_loss_runs_its_grace_out() 
 
 
 @virtually
+async def test_rule_12_an_unstamped_machine_of_a_cluster_that_has_not_reported_counts_as_pinned() -> None:
+    async with fleet(machines=1) as rig:
+        sim = rig.providers["sim"]
+        await sim.ask(Request(call=Call.CREATE, machine="od-000000"))
+        await asyncio.sleep(CREATE + 1)
+        await sim.ask(Request(call=Call.CONFIGURE, machine="od-000000", cluster="ghost"))
+        await asyncio.sleep(JOIN + 15)
+        join(rig, "high", 1, of=workload(priority=2_000_000))
+        await asyncio.sleep(3600)
+        assert not rig.made
+        assert bound(rig, "ghost") == ["od-000000"]
+
+
+@virtually
 async def test_rule_13_a_machine_with_pods_that_no_request_speaks_for_is_not_given_back() -> None:
     async with fleet(machines=3) as rig:
         prod = join(rig, "prod", 2)
@@ -590,6 +648,31 @@ async def test_rule_13_a_machine_with_pods_that_no_request_speaks_for_is_not_giv
         assert len(bound(rig, "prod")) == 2
         world.scale("bare", 0)
         await rig.until(lambda: len(bound(rig, "prod")) == 1, 300)
+
+
+@virtually
+async def test_rule_13_where_demand_is_partial_only_empty_machines_are_given_back() -> None:
+    async with fleet(machines=3) as rig:
+        prod = join(rig, "prod", 3)
+        await serving(rig, "prod", 3)
+        prod.leave()
+        await asyncio.sleep(5)
+        line, nodes = rig.life.dial(), bound(rig, "prod")
+        line.say(hello("prod", "node_ready", "node_drained"))
+        unit = {"cpu": "8", "memory": "4Gi"}
+        need = pb_needs.CapacityNeed(aggregate_resources=unit, min_unit=unit, priority=100)
+        said = pb_needs.ClusterCapacityNeeds(
+            cluster_id="prod", timestamp_unix_nanos=1, needs=[need], partial_demand=True
+        )
+        line.say(pb.OperatorMessage(rollup=said))
+        await asyncio.sleep(300)
+        assert not [frame for frame in line.heard() if frame.HasField("reclaim_instruction")]
+        said.timestamp_unix_nanos = 2
+        said.empty_nodes.append(nodes[1])
+        line.say(pb.OperatorMessage(rollup=said))
+        await asyncio.sleep(60)
+        told = [frame.reclaim_instruction for frame in line.heard() if frame.HasField("reclaim_instruction")]
+        assert [list(each.nodes) for each in told] == [[nodes[1]]]
 
 
 @virtually
@@ -629,6 +712,20 @@ async def test_rule_14_grace_over_and_pods_left_a_reclaim_is_given_up_for_half_a
         assert now() - given_up >= 1790
         assert not calls(rig, "Drain")
         assert len(bound(rig, "prod")) == 2
+
+
+@virtually
+async def test_rule_14_a_strangers_operator_is_not_waited_for_and_its_pods_get_the_whole_grace() -> None:
+    async with fleet(machines=3) as rig:
+        prod = join(rig, "prod", 2, features=())
+        await serving(rig, "prod", 2)
+        prod.cluster.world.scale("web", 1)
+        await rig.until(lambda: calls(rig, "Drain"), 90)
+        (told,) = prod.of("reclaim_instruction")
+        (drain,) = calls(rig, "Drain")
+        assert told.grace_period_seconds == 600
+        assert drain.grace_seconds == 600
+        await serving(rig, "prod", 1)
 
 
 @virtually
@@ -778,6 +875,33 @@ async def test_rule_17_the_rail_is_per_ten_seconds_whatever_the_cycles() -> None
 
 
 @virtually
+async def test_rule_17_at_most_a_quarter_of_a_cluster_drains_for_reclaim_at_once() -> None:
+    async with fleet(cloud(pool("od", 20, latency={"wipe": "8m"}))) as rig:
+        prod = join(rig, "prod", 20)
+        await serving(rig, "prod", 20)
+        prod.cluster.world.scale("web", 3)
+        most = 0
+        for _ in range(200):
+            await asyncio.sleep(10)
+            most = max(most, len(entries(rig, S.DRAINING)))
+        assert most == 5
+        await rig.until(lambda: len(bound(rig, "prod")) == 3, 7200)
+
+
+@virtually
+async def test_rule_17_after_a_restart_the_guard_measures_by_what_is_bound() -> None:
+    async with fleet(machines=4) as rig:
+        prod = join(rig, "prod", 3)
+        await serving(rig, "prod", 3)
+        await rig.crash()
+        prod.cluster.world.scale("web", 0)
+        rig.start()
+        began = now()
+        await rig.until(lambda: prod.of("reclaim_instruction"), 240)
+        assert now() - began >= 90
+
+
+@virtually
 async def test_rule_18_a_pause_sends_nothing_calls_early_drains_off_and_survives_a_restart() -> None:
     async with fleet(machines=6) as rig:
         prod = join(rig, "prod", 3)
@@ -896,18 +1020,42 @@ async def test_rule_20_an_acknowledgement_echoes_what_became_the_demand_and_name
 
 
 @virtually
+async def test_rule_20_a_malformed_roll_up_is_answered_with_its_reason_and_the_last_good_demand_stands() -> None:
+    async with fleet(machines=2) as rig:
+        prod = join(rig, "prod", 1)
+        await serving(rig, "prod", 1)
+        prod.leave()
+        await asyncio.sleep(5)
+        line = rig.life.dial()
+        line.say(hello("prod"))
+        need = pb_needs.CapacityNeed(aggregate_resources={"cpu": "-1"}, min_unit={"cpu": "1"})
+        bad = pb_needs.ClusterCapacityNeeds(cluster_id="prod", timestamp_unix_nanos=7, needs=[need])
+        line.say(pb.OperatorMessage(rollup=bad))
+        await asyncio.sleep(120)
+        (ack,) = [frame.ack for frame in line.heard() if frame.HasField("ack")]
+        assert ack.echo == ""
+        assert "negative" in ack.rejection_reason
+        assert len(bound(rig, "prod")) == 1
+
+
+@virtually
 async def test_rule_21_a_newer_session_replaces_the_older_whose_frames_are_dropped() -> None:
     async with fleet(machines=4) as rig:
         prod = join(rig, "prod", 1)
         await serving(rig, "prod", 1)
         older = prod.line
         assert older is not None
+        prod.online = False
         twin = join(rig, "prod", 2)
         await rig.until(lambda: older.ending, 10)
-        assert older.ending == "ABORTED: replaced"
-        prod.online = False
-        await rig.until(lambda: prod.line is None and twin.line is not None, 120)
+        assert older.ending == REPLACED
+        older.say(
+            pb.OperatorMessage(rollup=pb_needs.ClusterCapacityNeeds(cluster_id="prod", timestamp_unix_nanos=2**62))
+        )
         await serving(rig, "prod", 2)
+        await asyncio.sleep(120)
+        assert twin.line is not None
+        assert len(bound(rig, "prod")) == 2
 
 
 @virtually

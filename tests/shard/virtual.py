@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import grpc
 import msgspec
@@ -85,6 +85,9 @@ class Line:
     def auth_context(self) -> dict[str, list[bytes]]:
         return {}
 
+    async def send_initial_metadata(self, metadata: tuple[()]) -> None:
+        pass
+
     async def read(self) -> Any:
         return await self._up.get()
 
@@ -105,6 +108,11 @@ class Line:
         """The next frame, or None once the stream is over."""
         data = await self._down.get()
         return None if data is None else pb.ShardMessage.FromString(data)
+
+    def heard(self) -> list[pb.ShardMessage]:
+        """All that has come and nobody has heard yet."""
+        waiting = [self._down.get_nowait() for _ in range(self._down.qsize())]
+        return [pb.ShardMessage.FromString(data) for data in waiting if data is not None]
 
     def hang_up(self) -> None:
         """End it from the operator's side."""
@@ -323,8 +331,8 @@ class Life:
         deciding = Deciding(self.core, rig.policy, dry_run=dry_run)
         self.shard = Shard(self.core, deciding, clients, _Outside(rig, self.fencing), rig.times)
         self.desk = Desk(self.shard)
-        self._server: Any = _Server()
-        self.shard.streams.add_to(self._server)
+        self._server = _Server()
+        self.shard.streams.add_to(cast("grpc.aio.Server", self._server))
         # In order: a set of tasks has another one each time.
         self._lines: dict[asyncio.Task[None], None] = {}
 

@@ -103,6 +103,8 @@ class Streams:
             peer = peer_identity(context)
         except IdentityError as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        # With the first frame it would go out too late: an end in the middle of that one could not be told the peer.
+        await context.send_initial_metadata(())
         if self._shut:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._shut)
         stream = _Stream(self._core.stream(peer), context)
