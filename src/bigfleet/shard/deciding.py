@@ -2,12 +2,13 @@
 
 import math
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import structlog
 
 from bigfleet.engine.decide import Decision
-from bigfleet.engine.records import MAX_TIME, Action, Kind, Policy
+from bigfleet.engine.records import MAX_TIME, Action, Kind, Policy, Stamp
 from bigfleet.model.machine import MachineState
 from bigfleet.model.need import NeedKey
 from bigfleet.model.resources import Resources, quantity
@@ -93,20 +94,13 @@ class Deciding:
         return [*map(self._end, core.take_ended()), *map(self._recovery, asks)]
 
     def _recovery(self, ask: Ask) -> Record:
-        core, machine = self._core, self._core.supply.find(ask.machine)
-        return Record(
-            at=_at(core.clocks.wall()),
-            cycle=self.cycle,
-            shard=core.settings.shard_id,
-            epoch=core.epoch,
-            event="decided",
-            kind=ask.call.value,
-            machine=ask.machine,
-            provider=ask.provider,
+        machine = self._core.supply.find(ask.machine)
+        return self._line(
+            "decided",
+            ask.call.value,
+            ask.machine,
             leaves="" if machine is None else machine.cluster,
             reason="to get it out of Failed" + ("" if machine is None else f": {machine.last_error}"),
-            cost_before=round(core.cost, 6),
-            cost_after=round(core.cost, 6),
             grace_seconds=ask.grace_seconds,
         )
 
@@ -162,10 +156,10 @@ class Deciding:
             by_cluster.setdefault(need.cluster, []).append(need.key)
         core.short = by_cluster
         metrics.shortfalls.set(report.count)
-        for name in ("batch", "service", "critical", "other"):
-            metrics.shortfalls_by_priority.of(name).set(report.by_priority.get(name, 0))
-        for name in ("1-9", "10-59", "60-299", "300+"):
-            metrics.shortfalls_aged.of(name).set(report.by_age.get(name, 0))
+        for name, count in report.by_priority.items():
+            metrics.shortfalls_by_priority.of(name).set(count)
+        for name, count in report.by_age.items():
+            metrics.shortfalls_aged.of(name).set(count)
         if report.count:
             _log.warning(
                 "shortfalls detected",
@@ -194,23 +188,15 @@ class Deciding:
         elif action.kind is Kind.DELETE:
             change = -price
         verdict = "" if stamp is None else short.get((action.cluster, stamp.key), "satisfied")
-        return Record(
-            at=_at(core.clocks.wall()),
-            cycle=self.cycle,
-            shard=core.settings.shard_id,
-            epoch=core.epoch,
-            event=event,
-            kind=action.kind.value,
-            machine=action.machine,
-            provider=core.supply.provider_of(action.machine) or "",
+        return self._line(
+            event,
+            action.kind.value,
+            action.machine,
+            stamp,
             cluster="" if action.kind is Kind.RECLAIM else action.cluster,
             leaves="" if machine is None or action.kind in (Kind.PROVISION, Kind.DELETE) else machine.cluster,
-            priority=0 if stamp is None else stamp.priority,
-            fingerprint="" if stamp is None else stamp.key.fingerprint,
-            group="" if stamp is None else stamp.key.group,
             reason=action.reason,
             verdict=verdict,
-            price_per_hour=price,
             cost_before=round(before, 6),
             cost_after=round(before + change, 6),
             grace_seconds=action.grace_seconds,
@@ -218,30 +204,39 @@ class Deciding:
         )
 
     def _end(self, end: Ended) -> Record:
-        core, commitment = self._core, end.commitment
-        stamp, machine = commitment.stamp, core.supply.find(commitment.machine)
+        commitment = end.commitment
+        return self._line(
+            "ended",
+            commitment.kind.value,
+            commitment.machine,
+            commitment.stamp,
+            cluster=commitment.cluster,
+            leaves=commitment.leaves,
+            reason=commitment.reason,
+            grace_seconds=commitment.grace_seconds,
+            outcome=end.outcome.value,
+            detail=end.detail[:1000],
+            id=commitment.id,
+        )
+
+    def _line(self, event: str, kind: str, machine_id: str, stamp: Stamp | None = None, **said: Any) -> Record:
+        """A record with what all of them have; where nothing else is said, the cost is as it is."""
+        core, machine = self._core, self._core.supply.find(machine_id)
+        cost = round(core.cost, 6)
         return Record(
             at=_at(core.clocks.wall()),
             cycle=self.cycle,
             shard=core.settings.shard_id,
             epoch=core.epoch,
-            event="ended",
-            kind=commitment.kind.value,
-            machine=commitment.machine,
-            provider=commitment.provider,
-            cluster=commitment.cluster,
-            leaves=commitment.leaves,
+            event=event,
+            kind=kind,
+            machine=machine_id,
+            provider=core.supply.provider_of(machine_id) or "",
             priority=0 if stamp is None else stamp.priority,
             fingerprint="" if stamp is None else stamp.key.fingerprint,
             group="" if stamp is None else stamp.key.group,
-            reason=commitment.reason,
             price_per_hour=0.0 if machine is None else machine.price_per_hour,
-            cost_before=round(core.cost, 6),
-            cost_after=round(core.cost, 6),
-            grace_seconds=commitment.grace_seconds,
-            outcome=end.outcome.value,
-            detail=end.detail[:1000],
-            id=commitment.id,
+            **{"cost_before": cost, "cost_after": cost, **said},
         )
 
 
