@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from hypothesis import HealthCheck, settings
 
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS
@@ -24,6 +25,10 @@ from bigfleet.transport.identity import Kind, peer_identity, refusals_abort, req
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("bigfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("bigfleet")
 
 DAY = timedelta(days=1)
 
