@@ -3,6 +3,9 @@
 import pytest
 from day import CLUSTERS, Story, day
 
+# A day is half a minute of work, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(900)
+
 HAPPENS = (
     "scaled",
     "session dropped",
