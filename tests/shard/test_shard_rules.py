@@ -18,6 +18,7 @@ import pytest
 import structlog
 from virtual import REPLACED, SHARD, Made, Operator, Rig, Times, rigged
 
+from bigfleet.model.labels import ZONE
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.model.profile import Operator as Is
 from bigfleet.model.profile import Profile, Requirement
@@ -466,20 +467,22 @@ async def test_rule_9_without_the_file_nothing_is_acquired_until_every_provider_
 
 @virtually
 async def test_rule_9_without_the_file_nothing_is_preempted_while_what_drained_at_the_start_still_does() -> None:
-    slow = cloud(pool("od", 2, latency={"wipe": "8m"}))
-    async with fleet(slow) as rig:
+    here, there = (Requirement(ZONE, Is.IN, (zone,)) for zone in "ab")
+    async with fleet(cloud(pool("here", 1, latency={"wipe": "8m"}), pool("there", 1, zone="b"))) as rig:
         join(rig, "low", 2)
         await serving(rig, "low", 2)
-        join(rig, "high", 1, of=workload(priority=2_000_000))
+        join(rig, "mid", 1, of=workload(priority=200_000, requirements=(here,)))
         await rig.until(lambda: entries(rig, S.DRAINING), 60)
         await rig.crash()
         rig.disk.lose()
         rig.start()
-        await asyncio.sleep(240)
-        # The next life does not know for whom that one drains, and must not take the other as well.
-        assert len(calls(rig, "Drain")) == 1
-        await serving(rig, "high", 1, 900)
-        assert len(bound(rig, "low")) == 1
+        began = now()
+        join(rig, "high", 1, of=workload(priority=2_000_000, requirements=(there,)))
+        await rig.until(lambda: len(calls(rig, "Drain")) == 2, 900)
+        # For whom the first one drains, the new life does not know; it waits for the end of that.
+        assert now() - began >= 400
+        await serving(rig, "high", 1)
+        await serving(rig, "mid", 1)
 
 
 @virtually
@@ -527,6 +530,25 @@ async def test_rule_10_fenced_twice_on_one_machine_with_fresh_sequences_stops_th
         assert len(calls(rig, "Create")) == 2
         await asyncio.sleep(600)
         assert len(calls(rig, "Create")) == 2
+
+
+@virtually
+async def test_rule_10_a_ghost_of_an_earlier_life_stops_once_it_sees_the_newer_one() -> None:
+    async with fleet(machines=6) as rig:
+        prod = join(rig, "prod", 1)
+        await serving(rig, "prod", 1)
+        prod.cluster.world.scale("web", 3)
+        await rig.until(lambda: entries(rig, S.CREATING), 30)
+        # It still believes in its sessions, and in what it was doing.
+        ghost = rig.haunt()
+        await serving(rig, "prod", 3)
+        await rig.until(lambda: ghost.core.stood_down, 60)
+        assert not rig.core.stood_down
+        prod.cluster.world.scale("web", 2)
+        await serving(rig, "prod", 2)
+        await rig.until(lambda: len(entries(rig, S.SPECULATIVE)) == 4, 900)
+        assert len(calls(rig, "Create")) == 3
+        await ghost.end()
 
 
 @virtually

@@ -25,7 +25,7 @@ from bigfleet.shard.audit import Record
 from bigfleet.shard.core import Core
 from bigfleet.shard.deciding import Deciding
 from bigfleet.shard.desk import Desk
-from bigfleet.shard.journal import Batch, Journal, JournalError
+from bigfleet.shard.journal import Batch, Journal, JournalError, Kept
 from bigfleet.shard.shard import Shard
 from bigfleet.shard.state import Clocks, Settings
 from bigfleet.sim.cloud.backend import CloudBackend
@@ -275,10 +275,17 @@ class Disk:
 
     def lose(self) -> None:
         """The file is gone."""
-        self._journal = Journal(_NOWHERE, sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+        self._file = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._journal = Journal(_NOWHERE, self._file)
         self._journal._prepare(SHARD)
 
-    def load(self) -> Any:
+    def copy(self) -> "Disk":
+        """The same file on another disk, as a restored volume would be."""
+        other = Disk()
+        self._file.backup(other._file)
+        return other
+
+    def load(self) -> Kept:
         return self._journal.load()
 
     def write(self, batch: Batch, now: float, wall: float) -> None:
@@ -407,6 +414,15 @@ class Rig:
         self.epoch += 1
         self._life = Life(self, paused, dry_run)
         self._running = self._tasks.create_task(self._life.shard.run())
+
+    def haunt(self) -> Life:
+        """Begin another life beside the present one, which goes on as it is, on a disk and with streams of its own."""
+        ghost, self._life, self._running = self.life, None, None
+        self.disk = self.disk.copy()
+        for operator in self.operators.values():
+            operator.slip()
+        self.start()
+        return ghost
 
     async def crash(self) -> None:
         """End the shard without a word, wherever it is."""
