@@ -29,6 +29,7 @@ from bigfleet.sim.catalog import FAMILY, GIB, GPU
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.world import World
 from bigfleet.sim.story import StoryError
+from bigfleet.transport.address import AddressError
 
 SCRIPT = Path(sys.executable).parent / "bigfleet"
 S = MachineState
@@ -97,12 +98,10 @@ class TestProcess:
         assert list(tmp_path.iterdir()) == []
         assert running(tmp_path) == []
 
-    def test_however_it_is_ended_no_process_is_left(self, tmp_path: Path) -> None:
-        demos = []
-        for number in (signal.SIGINT, signal.SIGKILL):
-            folder = tmp_path / number.name
-            folder.mkdir()
-            demos.append((number, folder, start(folder)))
+    def test_however_it_is_ended_no_process_is_left(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        # Folders of their own with short names: a socket's path has at most 107 bytes.
+        ends = [(number, tmp_path_factory.mktemp(number.name)) for number in (signal.SIGINT, signal.SIGKILL)]
+        demos = [(number, folder, start(folder)) for number, folder in ends]
         for number, folder, demo in demos:
             assert demo.stdout is not None
             assert any("Morning:" in line for line in demo.stdout)
@@ -113,7 +112,16 @@ class TestProcess:
             assert err == ""
             assert demo.returncode == (130 if number == signal.SIGINT else -number)
             assert running(folder) == []
-        assert list((tmp_path / "SIGINT").iterdir()) == []
+        assert list(ends[0][1].iterdir()) == []
+
+    def test_a_folder_too_deep_for_a_socket_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        folder = tmp_path / ("deep" * 25)
+        folder.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        result = CliRunner().invoke(app, ["demo"])
+        assert isinstance(result.exception, AddressError)
+        assert "needs a path of 1 to 107 bytes" in str(result.exception)
+        assert list(folder.iterdir()) == []
 
     def test_what_is_not_true_ends_it_with_a_sentence_and_its_logs(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -32,7 +32,7 @@ from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.sim.clusters.world import World
 from bigfleet.sim.story import CAST, StoryError, tell
 from bigfleet.telemetry.logs import Level, configure
-from bigfleet.transport.address import UnixAddress
+from bigfleet.transport.address import listen_address
 
 DEMO_EPILOG = "Examples: bigfleet demo · bigfleet demo --fast"
 
@@ -84,7 +84,7 @@ def demo(
     except StoryError as error:
         screen.close()
         leave("bigfleet demo", f"what was told did not come true: {error}; logs are in {folder}", 1)
-    except KeyboardInterrupt:
+    except BaseException:
         shutil.rmtree(folder)
         raise
     finally:
@@ -95,15 +95,15 @@ def demo(
 async def _play(tempo: Tempo, folder: Path, screen: Screen) -> None:
     """Build the stage, tell the story on it, and leave nothing of it running, however it ends."""
     began = asyncio.get_running_loop().time()
+    cloud_address, address = (listen_address(f"unix:{folder}/{name}.sock") for name in ("cloud", "shard"))
     screen.tell(0.0, _COMPILING)
     await compile_engine(lambda seconds: screen.tell(seconds, "still compiling"))
     async with AsyncExitStack() as stack:
         configure(Level.INFO, stack.enter_context((folder / "demo.log").open("w")))
         hosts = Hosts()
         cloud = await stack.enter_async_context(
-            serving(CloudBackend(_cloud(tempo), hosts), MemoryStore(), Endpoint(UnixAddress(f"{folder}/cloud.sock")))
+            serving(CloudBackend(_cloud(tempo), hosts), MemoryStore(), Endpoint(cloud_address))
         )
-        address = UnixAddress(f"{folder}/shard.sock")
         shard = ShardProcess(
             (
                 f"--config={_file('shard.yaml')}",

@@ -54,7 +54,7 @@ class Deciding:
         core, now = self._core, self._core.clocks.now()
         self.cycle += 1
         self.decided_at_unix_nanos = int(core.clocks.wall() * 1e9)
-        for cluster in core.rails.excess(decision.excess, now):
+        for cluster in core.rails.excess(decision.excess, core.demand.live, now):
             core.picture.touch_cluster(cluster)
         core.metrics.reclaims_capped.inc(len(decision.capped))
         core.released(decision.dropped)

@@ -5,7 +5,7 @@ Times are seconds on the shard's clock; the engine gets them whole, rounded so t
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 WINDOW_SECONDS = 10.0
 """The rail on reclaims is per so many seconds, whatever the cycles (protocol.md 17)."""
@@ -25,9 +25,12 @@ class Rails:
         self._given: dict[str, deque[float]] = {}
         self._holds = dict(holds)
 
-    def excess(self, clusters: Iterable[str], now: float) -> set[str]:
-        """These clusters have excess after the last decision, and no others; returns those for which that is new."""
-        having = set(clusters)
+    def excess(self, clusters: Iterable[str], is_live: Callable[[str], bool], now: float) -> set[str]:
+        """These clusters have excess after the last decision; returns those for which that is new.
+
+        Of one that is not live no decision says so: where it had excess, that stands as it stood.
+        """
+        having = {*clusters, *(cluster for cluster in self._excess if not is_live(cluster))}
         changed = having ^ self._excess.keys()
         self._excess = {cluster: self._excess.get(cluster, now) for cluster in having}
         return changed
