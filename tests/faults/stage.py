@@ -29,7 +29,7 @@ from bigfleet.sim.cloud.hosts import beside, existing
 from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
 from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
-from bigfleet.sim.clusters.stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.transport.address import UnixAddress
 from bigfleet.wire.needs import rollup_to_wire

@@ -29,7 +29,7 @@ from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.events import What
 from bigfleet.sim.clusters.habits import Blob, Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
-from bigfleet.sim.clusters.stream import SESSION, Ending
+from bigfleet.wire.session_stream import SESSION, Ending
 from bigfleet.sim.clusters.world import Cordon, Pods, Workload, World
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS

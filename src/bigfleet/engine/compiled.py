@@ -15,7 +15,7 @@ import numba.core.config
 
 _SOURCES = Path(__file__).parent
 # They look at what walks leave behind; no walk takes a function or a constant from them.
-_WITHOUT_WALKS = frozenset({"available.py", "decide.py", "stock.py"})
+_WITHOUT_WALKS = frozenset({"available.py", "decide.py", "giveback.py", "pool.py", "stock.py"})
 
 
 def _folder() -> Path:

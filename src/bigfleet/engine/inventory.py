@@ -74,7 +74,8 @@ class Inventory:
         """Each row's labels: a key may be looked at later. Machines of a shape with equal labels share them."""
         self._terms = Names()
         self._offers = Names()
-        self._by_id = np.zeros(0, np.int32)
+        self.by_id = np.zeros(0, np.int32)
+        """The rows in the order of their ids, as it was when they were last `ranked`."""
 
     def __len__(self) -> int:
         return self._size
@@ -176,18 +177,18 @@ class Inventory:
         renamed = np.flatnonzero(news & _RENAMED)
         if not len(renamed):
             return
-        old = self._by_id[(news[self._by_id] & _RENAMED) == 0]
+        old = self.by_id[(news[self.by_id] & _RENAMED) == 0]
         fresh = renamed[self.state.view[renamed] != VACANT].tolist()
         news[renamed] &= ~np.uint8(_RENAMED)
         if len(fresh) * 8 > len(old):
             rows = np.concatenate((old, np.array(fresh, np.int32)))
             words = self.ids.words(rows)
-            self._by_id = rows[sorted(range(len(rows)), key=words.__getitem__)]
+            self.by_id = rows[sorted(range(len(rows)), key=words.__getitem__)]
             self._rank_anew()
             return
         fresh.sort(key=name)
         at = places(old, fresh, name)
-        self._by_id = np.insert(old, at, fresh)
+        self.by_id = np.insert(old, at, fresh)
         self._rank_between(old, at, np.array(fresh, np.int64))
 
     def _rank_between(self, old: Array, at: Array, fresh: Array) -> None:
@@ -203,8 +204,8 @@ class Inventory:
             rank[fresh] = bounds[at] + nth * step
 
     def _rank_anew(self) -> None:
-        step = INT32_MAX // (len(self._by_id) + 1)
-        self.rank.view[self._by_id] = np.arange(1, len(self._by_id) + 1) * step
+        step = INT32_MAX // (len(self.by_id) + 1)
+        self.rank.view[self.by_id] = np.arange(1, len(self.by_id) + 1) * step
         self.rankings += 1
 
     def _read(self, batch: Sequence[MachineRecord]) -> Batch:

@@ -127,15 +127,16 @@ class Pool:
         self._due = int(later[later > now].min(initial=np.iinfo(np.int64).max))
         rows = free[(later <= now) & (held[shape[free]] == 0)]
         t.column(H_POOL, len(held))[:] = np.bincount(shape[rows], minlength=len(held))
-        tier, rank = _TIERS[state[rows]].astype(np.int64), inventory.rank.view[rows].astype(np.int64)
-        cohort, leader, group = self._cohorts(rows, tier, structure)
-        order = np.concatenate([np.argsort(cohort << 32 | rank), np.argsort(group[cohort] << 32 | rank)])
+        cohort, leader, group = self._cohorts(rows, _TIERS[state[rows]].astype(np.int64), structure)
+        by_rank = _places(rows, inventory.by_id, len(shape))
+        grouped = group[cohort]
+        order = np.concatenate([by_rank[_stable_order(each[by_rank])] for each in (cohort, grouped)])
         cohorts, classes = len(leader), int(group.max(initial=-1)) + 1
         of_class = np.zeros(classes, np.int64)
         of_class[group] = leader
         first = rows[np.concatenate([leader, of_class])]
         self._left = np.concatenate(
-            [np.bincount(cohort, minlength=cohorts), np.bincount(group[cohort], minlength=classes)]
+            [np.bincount(cohort, minlength=cohorts), np.bincount(grouped, minlength=classes)]
         )
         self._members, self._cohort_count = rows, cohorts
         self._sorted, self._held = structure, held.copy()
@@ -165,7 +166,7 @@ class Pool:
         """Each row's cohort, one row of each cohort, and each cohort's class."""
         inventory = self._inventory
         offer = inventory.offer.view[rows].astype(np.int64) * 2 + tier
-        _, leader, cohort = np.unique(offer, return_index=True, return_inverse=True)
+        leader, cohort = _numbered(offer)
         first = rows[leader]
         terms = np.stack(
             [
@@ -176,7 +177,7 @@ class Pool:
                 inventory.stamp_reclamation.view[first],
             ]
         )
-        return cohort.reshape(-1), leader, _groups(terms)
+        return cohort, leader, _groups(terms)
 
     def _shape_classes(self, structure: tuple[int, ...]) -> Array:
         """Each shape's class: equal for shapes that hold as much, match the same and share the domains of spreads."""
@@ -205,6 +206,33 @@ class Pool:
             T_COHORT_LIST_START: np.concatenate(starts),
             T_COHORT_LIST_OFFSET: np.array(offsets, np.int64),
         }
+
+
+# The pool may be the whole fleet, of which a few machines change: what follows sorts it without comparing.
+
+
+def _places(rows: Array, order: Array, count: int) -> Array:
+    """Where in `rows`, numbers below `count`, to find those that `order` names, in its order."""
+    place = np.full(count, NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    found = place[order]
+    return found[found != NONE]
+
+
+def _stable_order(number: Array) -> Array:
+    """Where to find the numbers in rising order, equal ones as they stand."""
+    # Up to 16 bits numpy sorts by digits.
+    narrow = np.uint16 if number.max(initial=0) <= np.iinfo(np.uint16).max else np.int64
+    return np.argsort(number.astype(narrow), kind="stable")
+
+
+def _numbered(values: Array) -> tuple[Array, Array]:
+    """The values numbered in rising order: where each is first found, and each one's number."""
+    first = np.full(int(values.max(initial=-1)) + 1, NONE, np.int64)
+    # Of several written to one place the last stays.
+    first[values[::-1]] = np.arange(len(values) - 1, -1, -1)
+    found = first != NONE
+    return first[found], (np.cumsum(found) - 1)[values]
 
 
 def _packed(verdicts: Array) -> Array:

@@ -7,7 +7,7 @@ profile. The sums are exact; a row's unit is the largest of its members, per dim
 from collections.abc import Iterable
 
 from bigfleet.model.crd import CapacityRequest
-from bigfleet.model.need import Need
+from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.profile import Profile
 from bigfleet.model.request import Reader, RequestError, Unit
 from bigfleet.model.resources import Resources, largest, total
@@ -27,6 +27,13 @@ class Aggregator:
 
     def __len__(self) -> int:
         return len(self._units)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._units
+
+    def keys(self) -> list[tuple[str, str]]:
+        """Namespace and name of every request."""
+        return list(self._units)
 
     def put(self, request: CapacityRequest) -> None:
         """Add a request or replace its former version. On RequestError nothing has changed."""
@@ -56,6 +63,13 @@ class Aggregator:
     def needs(self) -> tuple[Need, ...]:
         """The rows, ordered by fingerprint, group and unit: the same for the same requests."""
         return tuple(row for place in sorted(self._pools) for row in self._pools[place].rows())
+
+    def row(self, namespace: str, name: str) -> NeedKey | None:
+        """The row in which a request stands."""
+        unit = self._units.get((namespace, name))
+        if unit is None:
+            return None
+        return NeedKey(unit.profile.fingerprint, unit.group, self._pools[unit.place].row_unit(unit.size))
 
     def _withdraw(self, unit: Unit) -> None:
         if self._pools[unit.place].discard(unit.size):
@@ -99,14 +113,22 @@ class _Pool:
             else:
                 self._cut = None
 
+    def row_unit(self, size: Resources) -> Resources:
+        """The unit of the row that counts this size."""
+        return self._rows_by_size()[size].unit
+
     def rows(self) -> tuple[Need, ...]:
-        if self._cut is None:
-            self._cut = self._cut_rows()
+        by_size = self._rows_by_size()
         if self._stale:
-            rows = {id(row): row for row in self._cut.values()}.values()
+            rows = {id(row): row for row in by_size.values()}.values()
             self._rows = tuple(sorted((self._need(row) for row in rows), key=lambda need: need.unit))
             self._stale = False
         return self._rows
+
+    def _rows_by_size(self) -> "dict[Resources, _Row]":
+        if self._cut is None:
+            self._cut = self._cut_rows()
+        return self._cut
 
     def _cut_rows(self) -> "dict[Resources, _Row]":
         rows: dict[Resources, _Row] = {}

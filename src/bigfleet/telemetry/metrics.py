@@ -23,7 +23,7 @@ from bigfleet.telemetry.families import (
 )
 
 # Decisions and passes over caches: from a millisecond to the ten seconds between two cycles.
-_PASS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_PASS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # One question to another program and its answer, up to where callers give up.
 _EXCHANGE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 # What a cloud or a data centre takes: seconds for warm hosts, past the 30 minutes after which an action is given up.

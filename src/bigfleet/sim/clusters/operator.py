@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from bigfleet.sim.clusters.cluster import Cluster
-from bigfleet.sim.clusters.stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.transport.address import Address
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError

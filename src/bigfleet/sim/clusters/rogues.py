@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
 from bigfleet.sim.clusters.operator import SimOperator, Waits
-from bigfleet.sim.clusters.stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.transport.address import Address
 from bigfleet.transport.grpc_options import MIB
 from bigfleet.transport.renewal import LiveTLS
