@@ -14,6 +14,7 @@ TARGET ?=
 PROFILE ?=
 SECONDS ?= 60
 TESTS ?= tests
+E2E ?= tests/e2e
 
 define say
 @printf '\033[1m==> %s\033[0m\n' "$(1)"
@@ -21,7 +22,7 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call say,setting up $(VENV) (once; pins in constraints.txt))
@@ -49,15 +50,23 @@ ifeq ($(TESTS),tests)
 test: $(STAMP) ## run the tests (TESTS=tests/engine for some of them)
 	$(call say,bigfleet warm-up beside the tests that do without the engine)
 	@$(BIN)/bigfleet warm-up & warm=$$!; \
-	$(BIN)/python -m pytest tests $(LATER:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
+	$(BIN)/python -m pytest tests --ignore=tests/e2e $(LATER:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
 	wait $$warm
 	$(call say,pytest $(LATER))
 	@$(BIN)/python -m pytest -n 2 $(LATER)
 else
 test: warm-up
 	$(call say,pytest $(TESTS))
-	@$(BIN)/python -m pytest -n 2 $(TESTS)
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/e2e $(TESTS)
 endif
+
+# Each module has clusters of its own, and one of them with what it serves is enough for two cores.
+.PHONY: e2e
+e2e: warm-up ## run the tests on real control planes, which are built the first time (E2E=tests/e2e/test_x.py)
+	$(call say,bigfleet dev binaries)
+	@$(BIN)/bigfleet dev binaries
+	$(call say,pytest $(E2E))
+	@$(BIN)/python -m pytest --timeout=300 $(E2E)
 
 .PHONY: conformance
 conformance: $(STAMP) ## certify a provider (TARGET=HOST:PORT, PROFILE=cloud,fault)

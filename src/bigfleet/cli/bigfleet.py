@@ -5,10 +5,12 @@ from typing import Annotated, NoReturn
 import typer
 
 import bigfleet
-from bigfleet.cli import provider, providerkit
+from bigfleet.cli import dev, provider, providerkit
 from bigfleet.cli.all_in_one import ALL_IN_ONE_EPILOG, all_in_one
 from bigfleet.cli.conformance import EPILOG, conformance
 from bigfleet.cli.demo import DEMO_EPILOG, demo
+from bigfleet.cli.operator import OPERATOR_EPILOG, operator
+from bigfleet.cli.pod_controller import POD_CONTROLLER_EPILOG, pod_controller
 from bigfleet.cli.program import run
 from bigfleet.cli.rollup import ROLLUP_EPILOG, rollup
 from bigfleet.cli.shard import SHARD_EPILOG, shard
@@ -24,9 +26,12 @@ app = typer.Typer(
 )
 app.add_typer(provider.app)
 app.add_typer(providerkit.app)
+app.add_typer(dev.app)
 app.command(epilog=DEMO_EPILOG)(demo)
 app.command("all-in-one", epilog=ALL_IN_ONE_EPILOG)(all_in_one)
 app.command(epilog=SHARD_EPILOG)(shard)
+app.command(epilog=OPERATOR_EPILOG)(operator)
+app.command("pod-controller", epilog=POD_CONTROLLER_EPILOG)(pod_controller)
 app.command(epilog=ROLLUP_EPILOG)(rollup)
 app.command(epilog=EPILOG)(conformance)
 

@@ -17,8 +17,3 @@ def fauxctl() -> NoReturn:
 def operator() -> NoReturn:
     """The per-cluster agent."""
     _say("bigfleet-operator")
-
-
-def pod_controller() -> NoReturn:
-    """The controller that makes one CapacityRequest per pod."""
-    _say("bigfleet-unschedulable-pod-controller")

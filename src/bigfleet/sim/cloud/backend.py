@@ -14,13 +14,17 @@ from typing import NoReturn
 from bigfleet.model.machine import Call
 from bigfleet.providerkit.backend import Backend, BackendError, Change, Job, Known, Notice
 from bigfleet.providerkit.offer import Offer
-from bigfleet.sim.cloud.config import CloudConfig
+from bigfleet.sim.agent.agents import Agents
+from bigfleet.sim.agent.user_data import UserDataError, read
+from bigfleet.sim.cloud.config import CloudConfig, Nodes
 from bigfleet.sim.cloud.delays import share
 from bigfleet.sim.cloud.hosts import Hosts, machine_of
 from bigfleet.sim.cloud.interruptions import Herd
 from bigfleet.sim.cloud.throttle import Throttle
 
 _METAL_LACKS = frozenset({"create", "delete", "describe", "watch"})
+# A node that does not join is given up before the kit gives up the transition, which knows no reason.
+_REASON_SECONDS = 1.0
 # A late host comes to light while the provider still looks for it.
 _LATEST = 0.8
 
@@ -45,6 +49,8 @@ class CloudBackend(Backend):
         self._operations: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
         self._joins: dict[str, float] = {}
+        self._agents = Agents(hosts, config.scheme) if config.nodes is Nodes.REAL else None
+        self._given_up: dict[str, float] = {}
         self._late: set[asyncio.TimerHandle] = set()
         self._herds = {
             pool.name: Herd(pool.interruptions_per_second, f"{config.seed}/{pool.name}")
@@ -74,6 +80,8 @@ class CloudBackend(Backend):
             for ref in self._hosts:
                 self._running[_pool_of(machine_of(ref))] += 1
                 self._at_risk(ref, now)
+            if self._agents is not None:
+                self._agents.resume(self._hosts)
         return self._offers()
 
     def _offers(self) -> Iterable[Offer]:
@@ -98,8 +106,9 @@ class CloudBackend(Backend):
         self._at_risk(ref, asyncio.get_running_loop().time())
         return ref
 
-    async def configure(self, job: Job, blob: bytes) -> None:  # noqa: ARG002 - nothing boots from it here
+    async def configure(self, job: Job, blob: bytes) -> None:
         """Hand the blob over; the node joins later."""
+        self._given_up[job.host] = self._give_up_at(job)
         await self._admit("configure")
         if self._hosts.cluster(job.host) is None:
             raise BackendError(f"InvalidInstanceID.NotFound: there is no host {job.host}")
@@ -107,16 +116,30 @@ class CloudBackend(Backend):
         self._hosts.tag(job.host, job.cluster)
         await self._try(job, Call.CONFIGURE, operation)
         await self._take(job, "configure", operation)
-        self._joins[job.host] = asyncio.get_running_loop().time() + self._delay(job, "join", operation)
+        delay = self._delay(job, "join", operation)
+        if self._agents is not None:
+            try:
+                self._agents.boot(job.host, read(blob), job.shape, delay)
+            except UserDataError as error:
+                raise BackendError(f"InvalidUserData: {error}") from None
+        self._joins[job.host] = asyncio.get_running_loop().time() + delay
 
     async def ready(self, job: Job) -> bool:
-        """Wait until the node has joined; one that was awaited in an earlier life of the provider has."""
+        """Wait until the node has joined; one that was awaited in an earlier life of the provider has.
+
+        A real one is asked for again and again, and given up with what hinders it shortly before the time is over.
+        """
         joins, now = self._joins.get(job.host, 0.0), asyncio.get_running_loop().time()
         await asyncio.sleep(max(joins - now, 0.0))
         self._joins.pop(job.host, None)
         if job.host in self._doomed:
             raise BackendError(f"InstanceInterrupted: {job.host} is being taken back, before its node was Ready")
-        return True
+        if self._agents is None or self._agents.has_joined(job.host):
+            self._given_up.pop(job.host, None)
+            return True
+        if asyncio.get_running_loop().time() >= self._given_up.setdefault(job.host, self._give_up_at(job)):
+            raise BackendError(f"NodeNotReady: {self._agents.hindrance(job.host)}")
+        return False
 
     async def drain(self, job: Job, grace_seconds: int) -> None:
         """Let pods leave within the grace, then wipe the host. That of one being taken back lasts until it is gone."""
@@ -128,6 +151,8 @@ class CloudBackend(Backend):
         if doomed := self._doomed.get(job.host):
             # Shown Idle, it would be given to the next cluster.
             await doomed.wait()
+        if self._agents is not None:
+            await self._agents.leave(job.host)
         self._hosts.tag(job.host, "")
 
     async def delete(self, job: Job) -> None:
@@ -139,8 +164,7 @@ class CloudBackend(Backend):
         await self._try(job, Call.DELETE, operation)
         await self._take(job, "delete", operation)
         if self._hosts.cluster(job.host) is not None:
-            self._hosts.terminate(job.host)
-            self._ended(job.host)
+            self._terminate(job.host)
 
     async def describe(self, job: Job) -> str:
         """The host of the job's token."""
@@ -171,6 +195,8 @@ class CloudBackend(Backend):
         """Forget what is still to come, and let go of the hosts' file."""
         for timer in self._late:
             timer.cancel()
+        if self._agents is not None:
+            await self._agents.close()
         self._hosts.close()
 
     def _interrupt(self, ref: str, now: float) -> Notice:
@@ -183,8 +209,7 @@ class CloudBackend(Backend):
         return Notice(machine_of(ref), Change.TAKEN_BACK, text, math.ceil(grace), ref)
 
     def _lose(self, ref: str) -> Notice:
-        self._hosts.terminate(ref)
-        self._ended(ref)
+        self._terminate(ref)
         return _gone(ref)
 
     async def _stir(self, seconds: float) -> None:
@@ -206,7 +231,11 @@ class CloudBackend(Backend):
             self._running[_pool_of(job.machine)] += 1
         return self._hosts.launch(job.token, job.machine)
 
-    def _ended(self, ref: str) -> None:
+    def _terminate(self, ref: str) -> None:
+        if self._agents is not None:
+            self._agents.abandon(ref)
+        self._hosts.terminate(ref)
+        self._given_up.pop(ref, None)
         pool = _pool_of(machine_of(ref))
         self._running[pool] -= 1
         if doomed := self._doomed.pop(ref, None):
@@ -214,6 +243,11 @@ class CloudBackend(Backend):
         if pool in self._herds:
             self._herds[pool].leave(ref, asyncio.get_running_loop().time())
             self._stirred.set()
+
+    def _give_up_at(self, job: Job) -> float:
+        """When a node that is awaited from now on counts as one that does not come."""
+        limit = self.limit(job, Call.CONFIGURE)
+        return asyncio.get_running_loop().time() + max(limit - _REASON_SECONDS, limit / 2)
 
     def _check_stock(self, job: Job) -> None:
         pool, since = self._pools.get(_pool_of(job.machine)), asyncio.get_running_loop().time() - self._began

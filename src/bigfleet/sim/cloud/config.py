@@ -39,10 +39,20 @@ class Class(StrEnum):
     SPOT = CapacityType.SPOT.label
 
 
+class Nodes(StrEnum):
+    """What becomes of a host's bootstrap data."""
+
+    IMAGINED = "imagined"
+    """Nothing: the node counts as Ready after a while."""
+    REAL = "real"
+    """The host joins the cluster that the data names, as a kubelet does, and is as ready as its Node there."""
+
+
 class Latency(Value, frozen=True, kw_only=True):
     """How long each step takes. What pods take to leave (`drain`) ends with the grace; `wipe` comes after it.
 
-    `configure` hands the bootstrap blob over, `join` is from then until the node is Ready.
+    `configure` hands the bootstrap blob over, `join` is from then until the node is Ready; a real one's kubelet starts
+    then.
     """
 
     create: Delay | None = None
@@ -233,6 +243,7 @@ class CloudConfig(Value, frozen=True, kw_only=True):
     failures: Failures = Failures()
     rate_limits: RateLimits = RateLimits()
     interruption_grace: Seconds = Seconds(120)
+    nodes: Nodes = Nodes.IMAGINED
     faults: bool = False
 
     def __post_init__(self) -> None:

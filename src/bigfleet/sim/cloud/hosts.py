@@ -17,6 +17,8 @@ _TABLES = """
 CREATE TABLE hosts (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL UNIQUE, machine TEXT NOT NULL,
                     cluster TEXT NOT NULL DEFAULT '');
 """
+# Of late: files of earlier versions lack it.
+_DISKS = "CREATE TABLE IF NOT EXISTS disks (number INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 
 
 def beside(state: Path) -> Path:
@@ -60,13 +62,17 @@ class Hosts:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         try:
+            if path is not None:
+                # What is on the hosts' disks is secret.
+                path.touch(mode=0o600)
             self._file = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
             if not self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 self._file.executescript(f"BEGIN;{_TABLES}PRAGMA application_id = {_APPLICATION_ID};COMMIT;")
             _check(self._file, path)
-        except sqlite3.Error as error:
+            self._file.execute(_DISKS)
+        except (sqlite3.Error, OSError) as error:
             raise StateError(path or Path(":memory:"), str(error)) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -105,14 +111,27 @@ class Hosts:
         self._write("UPDATE hosts SET cluster = ? WHERE number = ?", cluster, _number(ref))
 
     def terminate(self, ref: str) -> None:
-        """End a host; no other will ever have its reference."""
+        """End a host, with its disk; no other will ever have its reference."""
         self._write("DELETE FROM hosts WHERE number = ?", _number(ref))
+        self.write_disk(ref, b"")
+
+    def disk(self, ref: str) -> bytes:
+        """What a host has written; nothing if there is no such host, or it has written nothing."""
+        row = self._file.execute("SELECT content FROM disks WHERE number = ?", (_number(ref),)).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def write_disk(self, ref: str, content: bytes) -> None:
+        """Keep this for a host; nothing wipes it."""
+        if content:
+            self._write("INSERT OR REPLACE INTO disks (number, content) VALUES (?, ?)", _number(ref), content)
+        else:
+            self._write("DELETE FROM disks WHERE number = ?", _number(ref))
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
 
-    def _write(self, statement: str, *values: str | int) -> None:
+    def _write(self, statement: str, *values: str | int | bytes) -> None:
         try:
             self._file.execute(statement, values)
         except sqlite3.Error as error:

@@ -1,0 +1,94 @@
+"""`bigfleet dev`: real Kubernetes control planes on this machine, for development and tests."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+import uvloop
+
+from bigfleet.cli.program import leave
+from bigfleet.sim.controlplane import places
+from bigfleet.sim.controlplane.binaries import obtain
+from bigfleet.sim.controlplane.errors import ControlPlaneError
+from bigfleet.sim.controlplane.places import Record
+from bigfleet.sim.controlplane.supervise import leave_behind, supervise
+
+app = typer.Typer(name="dev", help="Work on BigFleet: real control planes on this machine.", no_args_is_help=True)
+cluster = typer.Typer(
+    name="cluster",
+    help="Run Kubernetes control planes as plain processes; KWOK plays the kubelets.",
+    no_args_is_help=True,
+)
+app.add_typer(cluster)
+
+Name = Annotated[str, typer.Option(help="Which cluster; several run side by side.")]
+
+_COLUMNS = "{:<20} {:<9} {:<9} {:>8}  {}"
+
+
+@cluster.command(epilog="Examples: bigfleet dev cluster up --name a · bigfleet dev cluster up --name a --detach")
+def up(
+    name: Name = "dev",
+    detach: Annotated[bool, typer.Option("--detach", help="Return once it is ready; `down` ends it.")] = False,
+) -> None:
+    """Start a cluster and run it until Ctrl-C.
+
+    Its programs are those of KUBEBUILDER_ASSETS or PATH where they fit, else built from source once, into the user's
+    cache. Everything of the cluster ends with this command, and its data is thrown away.
+    """
+    with _plainly():
+        found = obtain(_say)
+        began = time.monotonic()
+
+        def ready(record: Record) -> None:
+            typer.echo(
+                f"cluster {record.name} is ready after {time.monotonic() - began:.1f} s: "
+                f"Kubernetes {record.version} at {record.server}\n"
+                f"export KUBECONFIG={record.kubeconfig}\n"
+                f"kubectl is {found['kubectl']}"
+            )
+
+        if detach:
+            ready(leave_behind(name))
+        else:
+            uvloop.run(supervise(name, found, ready))
+
+
+@cluster.command(epilog="Example: bigfleet dev cluster down --name a")
+def down(name: Name = "dev") -> None:
+    """End a cluster and throw its data away."""
+    with _plainly():
+        places.end(name)
+
+
+@cluster.command("list", epilog="Example: bigfleet dev cluster list")
+def list_() -> None:
+    """Show the clusters of this machine's user."""
+    typer.echo(_COLUMNS.format("NAME", "STATE", "VERSION", "AGE", "KUBECONFIG"))
+    for each in places.sights():
+        record = each.record or Record(name=each.name, pid=0, began=time.time())
+        age = f"{max(time.time() - record.began, 0):.0f}s"
+        typer.echo(_COLUMNS.format(each.name, each.state, record.version, age, record.kubeconfig))
+
+
+@app.command(epilog="Example: bigfleet dev binaries")
+def binaries() -> None:
+    """Find or build the programs of a control plane, and print where each is."""
+    with _plainly():
+        for name, path in obtain(_say).items():
+            typer.echo(f"{name} {path}")
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """One line for what a person can mend."""
+    try:
+        yield
+    except ControlPlaneError as error:
+        leave("bigfleet dev", str(error), 1)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,263 @@
+"""The verbs of an API server: typed objects in and out."""
+
+import builtins
+import enum
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from importlib.metadata import version as installed_version
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from bigfleet.kube.config import ServerConfig
+from bigfleet.kube.decode import Codec, Page
+from bigfleet.kube.errors import GoneError, UnreadableError
+from bigfleet.kube.http import Call, Connection
+from bigfleet.kube.limiter import Limiter
+from bigfleet.kube.resources import PODS, Resource
+
+T = TypeVar("T")
+
+Body = msgspec.Struct | Mapping[str, Any]
+
+PAGE_OBJECTS = 500
+"""Objects asked for in one answer to a list."""
+
+# How often a list begins anew because its token expired under way.
+_RESTARTS = 3
+
+
+class Patch(enum.Enum):
+    """How the body of a patch is meant."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class VersionInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """Which Kubernetes the server is."""
+
+    git_version: str
+    major: str = ""
+    minor: str = ""
+
+
+class Client:
+    """`async with Client(config) as client`. Errors are those of `kube.errors`; cancelling a call ends it at once."""
+
+    def __init__(self, config: ServerConfig, *, qps: float = 50.0, burst: int = 100, user_agent: str = "") -> None:
+        self.config = config
+        self._limiter = Limiter(qps, burst)
+        self._user_agent = user_agent or f"bigfleet/{installed_version('bigfleet')}"
+        self._codecs: dict[Resource[Any], Codec[Any]] = {}
+        self._connected: Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        self._connected = Connection(self.config, self._limiter, self._user_agent)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._connection.close()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """One object."""
+        return await self._object(resource, _named(resource, "get", "GET", namespace, name))
+
+    async def list(
+        self, resource: Resource[T], namespace: str = "", labels: str = "", fields: str = ""
+    ) -> builtins.list[T]:
+        """All objects that the selectors choose, as they were at one moment. UnreadableError if one cannot be read."""
+        objects: builtins.list[T] = []
+        restarts, token = 0, ""
+        while True:
+            try:
+                page = await self.page(resource, namespace, labels, fields, token=token)
+            except GoneError:
+                # The token is too old to go on from, and what was listed so far is of another moment.
+                restarts += 1
+                if not token or restarts > _RESTARTS:
+                    raise
+                objects, token = [], ""
+                continue
+            for bad in page.unreadable:
+                subject = _subject(resource, bad.metadata.namespace, bad.metadata.name)
+                raise UnreadableError("list", subject, bad.problem)
+            objects.extend(page.objects)
+            token = page.metadata.continue_
+            if not token:
+                return objects
+
+    async def page(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        *,
+        token: str = "",
+        not_older_than: str = "",
+    ) -> Page[T]:
+        """One page of a list, from the beginning or from the token of the page before. GoneError: begin anew."""
+        query = {"limit": str(PAGE_OBJECTS), **_selectors(labels, fields)}
+        if token:
+            query["continue"] = token
+        elif not_older_than:
+            query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
+        call = Call("list", _subject(resource, namespace), "GET", resource.path(namespace), query)
+        return _decoded(call, self.codec(resource).page, await self._connection.answer(call))
+
+    async def create(self, resource: Resource[T], obj: Body, namespace: str = "") -> T:
+        """Make an object; apiVersion and kind are filled in."""
+        content = {**_plain(obj), "apiVersion": resource.api_version, "kind": resource.kind}
+        metadata = content.get("metadata", {})
+        subject = _subject(resource, namespace, metadata.get("name") or metadata.get("generateName", ""))
+        _require_namespace(resource, namespace)
+        return await self._object(
+            resource, Call("create", subject, "POST", resource.path(namespace), body=msgspec.json.encode(content))
+        )
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Body | Sequence[Mapping[str, Any]],
+        namespace: str = "",
+        subresource: str = "",
+        content: Patch = Patch.MERGE,
+        manager: str = "bigfleet-operator",
+    ) -> T:
+        """Change an object without reading it first; with Patch.APPLY, as the owner of the fields in the body."""
+        query = {"fieldManager": manager}
+        plain = _plain(body)
+        if content is Patch.APPLY:
+            query["force"] = "true"
+            plain |= {"apiVersion": resource.api_version, "kind": resource.kind}
+        call = _named(resource, "patch", "PATCH", namespace, name, subresource)._replace(
+            query=query,
+            body=msgspec.json.encode(plain),
+            content=content.value,
+            # What a JSON patch does depends on what it finds; the others say how it shall be.
+            repeat=content is not Patch.JSON,
+        )
+        return await self._object(resource, call)
+
+    async def delete(
+        self, resource: Resource[Any], name: str, namespace: str = "", uid: str = "", resource_version: str = ""
+    ) -> None:
+        """Delete an object, if it still has that UID and version; what it owns is removed in the background."""
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {key: value for key, value in conditions.items() if value},
+        }
+        call = _named(resource, "delete", "DELETE", namespace, name)
+        await self._connection.answer(call._replace(body=msgspec.json.encode(options)))
+
+    async def evict(self, namespace: str, name: str, uid: str = "", grace_seconds: int | None = None) -> None:
+        """Ask for a pod to be evicted. TooManyRequestsError: a disruption budget is in the way; the message says."""
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        call = _named(PODS, "evict", "POST", namespace, name, "eviction")
+        await self._connection.answer(call._replace(body=msgspec.json.encode(eviction), repeat=True))
+
+    async def version(self) -> VersionInfo:
+        """Which Kubernetes the server is."""
+        call = Call("get", "version", "GET", "/version")
+        return _decoded(call, msgspec.json.Decoder(VersionInfo).decode, await self._connection.answer(call))
+
+    def watch(
+        self,
+        resource: Resource[Any],
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        *,
+        version: str,
+        seconds: int,
+        silence: float,
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The changes after that version as they come, in pieces of lines, until the server ends it after `seconds`.
+
+        Takes no token of the limit. UnreachableError when it breaks, or brings nothing for `silence` seconds.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            **_selectors(labels, fields),
+        }
+        call = Call("watch", _subject(resource, namespace), "GET", resource.path(namespace), query)
+        return self._connection.stream(call, silence)
+
+    def codec(self, resource: Resource[T]) -> Codec[T]:
+        """What reads this resource's objects: one for all calls, so that what objects share is shared."""
+        codec = self._codecs.get(resource)
+        if codec is None:
+            codec = self._codecs[resource] = Codec(resource)
+        return codec
+
+    @property
+    def _connection(self) -> Connection:
+        if self._connected is None:
+            raise RuntimeError("enter the client first: async with Client(config) as client")
+        return self._connected
+
+    async def _object(self, resource: Resource[T], call: Call) -> T:
+        return _decoded(call, self.codec(resource).one, await self._connection.answer(call))
+
+
+def _named(resource: Resource[Any], verb: str, method: str, namespace: str, name: str, subresource: str = "") -> Call:
+    """A call about one object. Without a name it would be about all of them."""
+    if not name:
+        raise ValueError(f"{verb} {resource.kind}: the name is empty")
+    _require_namespace(resource, namespace)
+    return Call(verb, _subject(resource, namespace, name), method, resource.path(namespace, name, subresource))
+
+
+def _require_namespace(resource: Resource[Any], namespace: str) -> None:
+    if resource.namespaced and not namespace:
+        raise ValueError(f"a {resource.kind} lives in a namespace, and none is given")
+
+
+def _subject(resource: Resource[Any], namespace: str, name: str = "") -> str:
+    where = f"{namespace}/{name}" if resource.namespaced and namespace else name
+    return f"{resource.kind} {where}".rstrip()
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    both = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in both.items() if value}
+
+
+def _decoded(call: Call, read: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return read(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # msgspec says where and of which type, not what stands there.
+        raise UnreadableError(call.verb, call.subject, str(error)) from None
+
+
+def _plain(value: object) -> Any:
+    """What is sent: structs as their fields, and times with microseconds, which Kubernetes' MicroTime insists on."""
+    return _timed(msgspec.to_builtins(value, builtin_types=(datetime,)))
+
+
+def _timed(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, dict):
+        return {key: _timed(part) for key, part in value.items()}
+    return [_timed(part) for part in value] if isinstance(value, list) else value

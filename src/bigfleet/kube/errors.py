@@ -1,0 +1,122 @@
+"""What a call to an API server can come to besides an answer. Each error says verb, object and the server's words.
+
+The server's words are not ours: they are cut and made printable before they reach a log.
+"""
+
+_SHOWN = 500
+_KEPT = 4000
+
+
+class KubeConfigError(Exception):
+    """A kubeconfig, or what it points to, that cannot be used; says where and what to do. Holds no secret."""
+
+
+class ApiError(Exception):
+    """A call that was refused or got no answer. `code` is the HTTP status, 0 where there was none.
+
+    `retry_after` is in seconds, where the server said when to come again.
+    """
+
+    CODE = 0
+    REASON = ""
+
+    def __init__(
+        self,
+        verb: str,
+        subject: str,
+        message: str = "",
+        *,
+        code: int | None = None,
+        reason: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.verb, self.subject = verb, subject
+        self.message = message[:_KEPT]
+        self.code = self.CODE if code is None else code
+        self.reason = self.REASON if reason is None else reason
+        self.retry_after = retry_after
+        said = " ".join(part for part in (str(self.code or ""), quoted(self.reason)) if part)
+        super().__init__(": ".join(part for part in (f"{verb} {subject}", said, quoted(self.message)) if part))
+
+
+class NotFoundError(ApiError):
+    """There is no such object, or no such kind."""
+
+    CODE, REASON = 404, "NotFound"
+
+
+class ConflictError(ApiError):
+    """A precondition does not hold: the object has another version or UID by now, or it exists already."""
+
+    CODE, REASON = 409, "Conflict"
+
+
+class AlreadyExistsError(ConflictError):
+    """An object of that name is there already."""
+
+    REASON = "AlreadyExists"
+
+
+class GoneError(ApiError):
+    """The version asked for is no longer kept, or the page token has expired: list anew."""
+
+    CODE, REASON = 410, "Expired"
+
+
+class InvalidError(ApiError):
+    """The server finds the object malformed."""
+
+    CODE, REASON = 422, "Invalid"
+
+
+class TooManyRequestsError(ApiError):
+    """Come again later. Of an eviction: a disruption budget does not allow it now."""
+
+    CODE, REASON = 429, "TooManyRequests"
+
+
+class UnauthorizedError(ApiError):
+    """The server does not know who we are, with fresh credentials too."""
+
+    CODE, REASON = 401, "Unauthorized"
+
+
+class ForbiddenError(ApiError):
+    """We may not do this: a role or its binding is missing."""
+
+    CODE, REASON = 403, "Forbidden"
+
+
+class UnreachableError(ApiError):
+    """No answer, or none that is an API server's. Whether a change took effect is unknown."""
+
+
+class UnreadableError(ApiError):
+    """An answer in which the object asked for cannot be read."""
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    error.CODE: error
+    for error in (
+        UnauthorizedError,
+        ForbiddenError,
+        NotFoundError,
+        ConflictError,
+        GoneError,
+        InvalidError,
+        TooManyRequestsError,
+    )
+}
+
+
+def error_of(code: int, reason: str) -> type[ApiError]:
+    """The error that an answer with this HTTP status and reason is."""
+    if code == ConflictError.CODE and reason == AlreadyExistsError.REASON:
+        return AlreadyExistsError
+    return _BY_CODE.get(code, ApiError)
+
+
+def quoted(text: str) -> str:
+    """Words of others, fit for one line of a log."""
+    cut = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return cut if cut.isprintable() else cut.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,99 @@
+"""What an operator is told, checked once."""
+
+import ipaddress
+import os
+from pathlib import Path
+
+import msgspec
+
+from bigfleet.model import duration
+from bigfleet.transport.address import Address, TCPAddress, UnixAddress, dial_address, listen_tcp_address
+from bigfleet.transport.identity import Identity, IdentityError, Kind
+from bigfleet.transport.tls import TLSFiles
+
+LEAST_INTERVAL = "1s"
+NAMESPACE = "bigfleet-system"
+_SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class OperatorConfigError(Exception):
+    """A setting that cannot be used: its flag, what is wrong, and what fits."""
+
+
+class OperatorConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator's settings."""
+
+    cluster_id: str
+    shard_address: Address
+    metrics_listen: TCPAddress
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str
+    rollup_interval: float
+    acknowledge_concurrency: int
+    kube_qps: float
+    kube_burst: int
+    bootstrap_template_file: Path | None
+    api_endpoint: str
+    ca_file: Path | None
+    kubelet_version: str
+    cluster_dns: tuple[str, ...]
+    tls: TLSFiles | None
+
+    @property
+    def interval_written(self) -> str:
+        """The interval as people write it."""
+        return str(duration.written(self.rollup_interval))
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether bootstrap data would leave this host in the clear."""
+        address = self.shard_address
+        if self.tls is not None or isinstance(address, UnixAddress):
+            return False
+        try:
+            return not ipaddress.ip_address(address.host).is_loopback
+        except ValueError:
+            return address.host != "localhost"
+
+
+def shard_address(text: str) -> Address:
+    """Where the shard is."""
+    return dial_address(text)
+
+
+def metrics_address(text: str) -> TCPAddress:
+    """Where metrics are served."""
+    return listen_tcp_address(text)
+
+
+def interval(text: str) -> float:
+    """Between two roll-ups."""
+    try:
+        seconds = duration.parse(text)
+    except ValueError as error:
+        raise OperatorConfigError(f"--rollup-interval: {error}") from None
+    if seconds < duration.parse(LEAST_INTERVAL):
+        raise OperatorConfigError(f"--rollup-interval: {text!r} is too short: {LEAST_INTERVAL} at least")
+    return seconds
+
+
+def cluster_id(text: str) -> str:
+    """An id that a certificate can name."""
+    try:
+        Identity(Kind.CLUSTER, text)
+    except IdentityError as error:
+        raise OperatorConfigError(f"--cluster-id: {error}") from None
+    return text
+
+
+def namespace(text: str) -> str:
+    """The namespace that this program runs in: told, else its pod's, else the usual one."""
+    if text:
+        return text
+    if from_pod := os.environ.get("POD_NAMESPACE"):
+        return from_pod
+    try:
+        return _SERVICE_ACCOUNT_NAMESPACE.read_text().strip() or NAMESPACE
+    except OSError:
+        return NAMESPACE

@@ -1,0 +1,339 @@
+"""The operator's mind: what the watches show and the shard says in, frames and writes out. It holds the parts together.
+
+No roll-up is made before every watch has shown all there is (protocol.md 24), and none without a session.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from bigfleet.kube.objects import ObjectReference
+from bigfleet.kube.recorder import Occurrence
+from bigfleet.model.crd import API_VERSION, CapacityRequest
+from bigfleet.model.machine import MachineState
+from bigfleet.model.need import Need, NeedKey
+from bigfleet.model.request import RequestError
+from bigfleet.model.resources import ResourceError, demand
+from bigfleet.operator.acknowledge import Acknowledger
+from bigfleet.operator.available import AvailableCapacities
+from bigfleet.operator.bootstrap import Bootstrap
+from bigfleet.operator.daemons import Daemons
+from bigfleet.operator.drain_work import DrainWork
+from bigfleet.operator.machines import Machine, Machines, find_node
+from bigfleet.operator.node_objects import NodeObjects
+from bigfleet.operator.nodes import Nodes
+from bigfleet.operator.pods import Pods
+from bigfleet.operator.readiness import Readiness, is_ready
+from bigfleet.operator.requests import Requests, Waiting
+from bigfleet.operator.rollup import Rollups
+from bigfleet.operator.upcoming import UpcomingNodes
+from bigfleet.telemetry.metrics import OperatorMetrics
+from bigfleet.wire.needs import rollup_to_wire
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+PROTOCOL_VERSION = "v1alpha1"
+FEATURES = ("node_ready", "node_drained")
+
+EARLY_SECONDS = 1.0
+"""Between two roll-ups lies at least this, however urgent the second."""
+
+_MOST_SENT = 1000
+_S = MachineState
+_IN_FLIGHT = frozenset({_S.CREATING, _S.CONFIGURING, _S.DRAINING})
+
+_log = structlog.get_logger("bigfleet.operator")
+
+
+class Clocks(msgspec.Struct, frozen=True):
+    """Running times go by `now`, which only grows; `wall` is what others read; `stamp` is the time in nanoseconds."""
+
+    now: Callable[[], float]
+    wall: Callable[[], datetime]
+    stamp: Callable[[], int]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A roll-up on its way: which requests wait for its acknowledgement, which profiles it holds."""
+
+    waiting: list[Waiting]
+    fingerprints: frozenset[str]
+
+
+class View:
+    """What the watches show: four sinks that know of each other."""
+
+    def __init__(
+        self,
+        urgent: Callable[[], None],
+        node_changed: Callable[[str], None],
+        pods_changed: Callable[[str], None],
+        complain: Callable[[CapacityRequest, RequestError], None],
+    ) -> None:
+        self.requests = Requests(urgent, self._spoken_for, complain)
+        self.pods = Pods(self.requests.speaks_for, pods_changed)
+        self.nodes = Nodes(node_changed)
+        self.daemons = Daemons()
+
+    def _spoken_for(self, pod_uid: str) -> None:
+        self.pods.request_changed(pod_uid)
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What carries out what the shard asks for."""
+
+    machines: Machines
+    readiness: Readiness
+    node_objects: NodeObjects
+    bootstrap: Bootstrap
+    drains: DrainWork
+    upcoming: UpcomingNodes
+    available: AvailableCapacities
+    acknowledger: Acknowledger
+
+
+class Core:
+    """One cluster's operator. It is the session's `Talk`; whoever holds it ticks when `due`."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        interval: float,
+        clocks: Clocks,
+        metrics: OperatorMetrics,
+        say_event: Callable[[Occurrence], None],
+        stirred: Callable[[], None],
+    ) -> None:
+        self._cluster_id, self._interval, self._clocks, self._metrics = cluster_id, interval, clocks, metrics
+        self._say_event, self._stirred = say_event, stirred
+        self.view = View(self._urgent, self._node_changed, self._pods_changed, self._complain)
+        self.rollups = Rollups(
+            cluster_id, self.view.requests, self.view.pods, self.view.nodes, self.view.daemons, clocks.stamp
+        )
+        self._parts: Parts | None = None
+        self._say: Callable[[pb.OperatorMessage], None] | None = None
+        self._sent: dict[str, _Sent] = {}
+        self._short: set[NeedKey] | None = None
+        self._next, self._last = math.inf, -math.inf
+        self._synced = False
+
+    def complete(self, parts: Parts) -> None:
+        """The parts that need this one to send; nothing happens before."""
+        self._parts = parts
+
+    @property
+    def parts(self) -> Parts:
+        """What carries out what the shard asks for."""
+        assert self._parts is not None, "complete() comes first"  # noqa: S101 - a mistake in the wiring
+        return self._parts
+
+    def send(self, frame: pb.OperatorMessage) -> None:
+        """Say it to the shard, if a session is up; what matters is said again in the next."""
+        if self._say is not None:
+            self._say(frame)
+
+    def synced(self) -> None:
+        """Every watch has shown all there is."""
+        self._synced = True
+        self.parts.drains.resumed()
+        if self._say is not None:
+            self._next = self._clocks.now()
+            self._stirred()
+
+    # The session.
+
+    def opened(self, say: Callable[[pb.OperatorMessage], None]) -> None:
+        """A stream is there."""
+        now, parts = self._clocks.now(), self.parts
+        self._say = say
+        self._sent.clear()
+        self._short = None
+        self._last = -math.inf
+        say(pb.OperatorMessage(hello=_hello(self._cluster_id)))
+        parts.machines.opened()
+        parts.readiness.opened()
+        parts.upcoming.opened(now)
+        parts.available.opened(now)
+        parts.drains.opened()
+        self._next = now if self._synced else math.inf
+        self.tick()
+
+    def closed(self, why: str) -> None:
+        """The stream is over."""
+        self._say = None
+        self._next = math.inf
+        parts = self.parts
+        parts.bootstrap.closed()
+        parts.drains.closed()
+        parts.node_objects.closed()
+        parts.upcoming.closed()
+        parts.available.closed()
+        _log.debug("session_closed", reason=why)
+
+    def received(self, frame: pb.ShardMessage) -> None:
+        """A frame has arrived; one that is not known says nothing."""
+        parts = self.parts
+        match frame.WhichOneof("payload"):
+            case "ack":
+                self._acknowledged(frame.ack)
+            case "bootstrap_request":
+                parts.bootstrap.asked(frame.bootstrap_request)
+            case "bootstrap_withdrawn":
+                parts.bootstrap.withdrawn(frame.bootstrap_withdrawn.request_id)
+            case "reclaim_instruction":
+                parts.drains.instructed(frame.reclaim_instruction)
+            case "reclaim_withdrawn":
+                parts.drains.withdrawn(frame.reclaim_withdrawn)
+            case "node_state_update":
+                self._heard(frame.node_state_update)
+            case "available_capacity":
+                parts.available.heard(frame.available_capacity)
+        self._stirred()
+
+    def _heard(self, update: pb.NodeStateUpdate) -> None:
+        began, parts = time.perf_counter(), self.parts
+        machine = parts.machines.heard(update)
+        if machine is None:
+            return
+        for frame in parts.readiness.heard(machine):
+            self.send(frame)
+        parts.node_objects.heard(machine)
+        parts.upcoming.heard(update, self._clocks.now())
+        self._metrics.node_state_update_duration.of(machine.state.label).observe(time.perf_counter() - began)
+
+    # Time.
+
+    def due(self) -> float:
+        """When the next tick is due."""
+        return min(self._next, self.parts.upcoming.due(), self.parts.available.due())
+
+    def tick(self) -> None:
+        """Time has passed."""
+        now = self._clocks.now()
+        self.parts.upcoming.tick(now)
+        self.parts.available.tick(now)
+        if self._say is not None and now >= self._next:
+            self._roll_up(now)
+
+    # Roll-ups.
+
+    def _roll_up(self, now: float) -> None:
+        self._next, self._last = now + self._interval, now
+        began = time.perf_counter()
+        waiting = self.view.requests.waiting()
+        for row in self.rollups.judge(self._short, self._is_moving()):
+            self._complain_of_row(row)
+        listed = time.perf_counter()
+        try:
+            needs = self.rollups.needs()
+            message = rollup_to_wire(self.rollups.build(needs))
+        except ResourceError as error:
+            # Quintillions of something: no fleet has them, and the last good roll-up stands.
+            _log.error("rollup_impossible", error=str(error))
+            return
+        built = time.perf_counter()
+        if len(self._sent) >= _MOST_SENT:
+            del self._sent[next(iter(self._sent))]
+        fingerprints = frozenset(need.profile.fingerprint for need in needs)
+        self._sent[str(message.timestamp_unix_nanos)] = _Sent(waiting, fingerprints)
+        self.send(pb.OperatorMessage(rollup=message))
+        self.parts.acknowledger.settle(waiting)
+        self._observe(began, listed, built, needs)
+
+    def _observe(self, began: float, listed: float, built: float, needs: tuple[Need, ...]) -> None:
+        ended = time.perf_counter()
+        phases = self._metrics.rollup_phase_duration
+        phases.of("list").observe(listed - began)
+        phases.of("build").observe(built - listed)
+        phases.of("enqueue").observe(ended - built)
+        self._metrics.rollup_duration.observe(ended - began)
+        _log.debug("rolled_up", needs=len(needs), requests=len(self.view.requests), seconds=round(ended - began, 4))
+
+    def _acknowledged(self, ack: pb.Acknowledgement) -> None:
+        sent = self._sent.pop(ack.echo, None)
+        if sent is not None:
+            self._short = {_need_key(key) for key in ack.short_needs}
+            self.parts.available.rolled_up(sent.fingerprints)
+            self.parts.acknowledger.acknowledge(sent.waiting)
+        elif not ack.echo:
+            _log.warning("rollup_refused", reason=ack.rejection_reason or "none was given")
+
+    def _urgent(self) -> None:
+        """Somebody should not wait for the next roll-up."""
+        if self._say is not None and self._synced:
+            self._next = min(self._next, max(self._clocks.now(), self._last + EARLY_SECONDS))
+            self._stirred()
+
+    def _is_moving(self) -> bool:
+        """Whether a machine of the cluster is in flight, or its Node not Ready."""
+        return any(
+            machine.state in _IN_FLIGHT or (machine.state is _S.CONFIGURED and not self._is_ready(machine))
+            for machine in self.parts.machines
+        )
+
+    # What the watches show.
+
+    def is_ready(self, machine_id: str) -> bool:
+        """Whether the machine's Node is there and Ready now."""
+        machine = self.parts.machines.get(machine_id)
+        return machine is not None and self._is_ready(machine)
+
+    def _is_ready(self, machine: Machine) -> bool:
+        node = find_node(self.view.nodes, machine.node_name, machine)
+        return node is not None and is_ready(node)
+
+    def _node_changed(self, name: str) -> None:
+        parts = self.parts
+        for frame in parts.readiness.node_changed(name):
+            self.send(frame)
+        parts.node_objects.node_changed(name)
+        parts.drains.node_changed(name)
+        node = self.view.nodes.get(name)
+        machine = parts.machines.by_node_name(name) if node is None else parts.machines.of(node)
+        if machine is not None:
+            parts.upcoming.node_changed(machine.id, self._clocks.now())
+
+    def _pods_changed(self, node: str) -> None:
+        self.parts.drains.pods_changed(node)
+
+    # What people are told.
+
+    def _complain(self, request: CapacityRequest, error: RequestError) -> None:
+        metadata = request.metadata
+        _log.warning("request_refused", request=f"{metadata.namespace}/{metadata.name}", error=str(error))
+        about = ObjectReference(
+            api_version=API_VERSION,
+            kind="CapacityRequest",
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+        )
+        note = f"left out of the roll-up: {error.field}: {error.problem}"
+        self._say_event(Occurrence(about, "RequestRefused", "RollUp", note))
+
+    def _complain_of_row(self, row: NeedKey) -> None:
+        pods = [uid for uid in self.view.pods.unschedulable() if self.view.requests.row_of_pod(uid) == row]
+        _log.warning("raising_does_not_help", profile=row.fingerprint, pods=len(pods))
+        note = (
+            "the fleet says that this pod's capacity is there, and two machines more gave it no place: look at its "
+            "scheduling conditions (kubectl describe pod), which a CapacityRequest cannot express"
+        )
+        for uid in pods[:10]:
+            namespace, name = self.view.pods.named(uid)
+            about = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid)
+            self._say_event(Occurrence(about, "CapacityDoesNotHelp", "RollUp", note))
+
+
+def _hello(cluster_id: str) -> pb.Hello:
+    return pb.Hello(cluster_id=cluster_id, protocol_version=PROTOCOL_VERSION, features=FEATURES)
+
+
+def _need_key(key: pb.NeedKey) -> NeedKey:
+    try:
+        unit = demand(dict(key.min_unit))
+    except ResourceError:
+        unit = ()
+    return NeedKey(key.profile_fingerprint, key.group, unit)

@@ -1,0 +1,253 @@
+"""An operator as a process: the API server, the shard, signals and health around `Core`."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from bigfleet.kube.auth import SERVICE_ACCOUNT, load
+from bigfleet.kube.client import Client
+from bigfleet.kube.election import Election
+from bigfleet.kube.recorder import Recorder
+from bigfleet.kube.resources import (
+    AVAILABLE_CAPACITIES,
+    CAPACITY_REQUESTS,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    UPCOMING_NODES,
+)
+from bigfleet.kube.watch import Watcher
+from bigfleet.model.crd import AvailableCapacity, UpcomingNode
+from bigfleet.operator.acknowledge import Acknowledger
+from bigfleet.operator.available import AvailableCapacities
+from bigfleet.operator.bootstrap import Bootstrap
+from bigfleet.operator.cluster_access import ClusterAccess
+from bigfleet.operator.config import OperatorConfig
+from bigfleet.operator.core import Clocks, Core, Parts
+from bigfleet.operator.drain_work import DrainWork
+from bigfleet.operator.drains import Drains
+from bigfleet.operator.link import Link
+from bigfleet.operator.machines import Machines
+from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror
+from bigfleet.operator.node_objects import NodeObjects
+from bigfleet.operator.partial import CONFIG_MAP, PartialDemand
+from bigfleet.operator.readiness import Readiness as NodeReadiness
+from bigfleet.operator.template import LiveTemplate
+from bigfleet.operator.tokens import Tokens
+from bigfleet.operator.upcoming import UpcomingNodes
+from bigfleet.telemetry.health import Heartbeat, Readiness
+from bigfleet.telemetry.http import HealthEndpoint
+from bigfleet.telemetry.logs import bound_ids
+from bigfleet.telemetry.metrics import OperatorMetrics
+from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.listen import open_listener
+from bigfleet.transport.renewal import LiveTLS
+from bigfleet.transport.tls import TLSConfigError
+
+LEASE = "bigfleet-operator"
+
+_LOOK_SECONDS = 0.5
+_log = structlog.get_logger("bigfleet.operator")
+
+
+class _Program:
+    """Everything that runs while this operator leads."""
+
+    def __init__(
+        self, config: OperatorConfig, client: Client, tls: LiveTLS | None, metrics: OperatorMetrics, identity: str
+    ) -> None:
+        self._client = client
+        clocks = Clocks(time.monotonic, lambda: datetime.now(UTC), time.time_ns)
+        self._now = clocks.now
+        self._stirred = asyncio.Event()
+        self._recorder = Recorder(client, "bigfleet.lucy.sh/operator", identity, clocks.wall)
+        core = self._core = Core(
+            config.cluster_id, config.rollup_interval, clocks, metrics, self._recorder.say, self._stirred.set
+        )
+        view, machines = core.view, Machines(config.cluster_id)
+        self._upcoming: Mirror[UpcomingNode] = Mirror(
+            client, UPCOMING_NODES, lambda what, how: metrics.upcoming_node_writes.of(what, how).inc()
+        )
+        self._available: Mirror[AvailableCapacity] = Mirror(client, AVAILABLE_CAPACITIES, lambda *_: None)
+        self._tokens = Tokens(client, config.cluster_id, clocks.wall)
+        readiness = NodeReadiness(machines, view.nodes, self._tokens.asked_at, self._tokens.release)
+        node_objects = NodeObjects(client, machines, view.nodes, clocks.now, clocks.wall)
+        access = ClusterAccess(
+            client,
+            clocks.now,
+            endpoint=config.api_endpoint,
+            ca_file=config.ca_file,
+            config=None if client.config.token_file == SERVICE_ACCOUNT / "token" else client.config,
+            cluster_dns=config.cluster_dns,
+        )
+        bootstrap = Bootstrap(
+            config.cluster_id,
+            LiveTemplate.start(config.bootstrap_template_file),
+            access,
+            self._tokens,
+            machines,
+            node_objects,
+            send=core.send,
+            began=readiness.asked,
+            now=clocks.now,
+            kubelet_version=config.kubelet_version,
+        )
+        drains = DrainWork(
+            client, Drains(machines, view.nodes, view.pods, core.send), view.nodes, clocks.now, clocks.wall
+        )
+        acknowledger = Acknowledger(client, metrics, config.acknowledge_concurrency, clocks.wall)
+        parts = self._parts = Parts(
+            machines,
+            readiness,
+            node_objects,
+            bootstrap,
+            drains,
+            UpcomingNodes(self._upcoming, core.is_ready, clocks.wall),
+            AvailableCapacities(self._available),
+            acknowledger,
+        )
+        core.complete(parts)
+        self.link = Link(config.shard_address, tls, core, metrics)
+        ours = f"{MANAGED_BY}={OURS}"
+        self.watchers = (
+            Watcher(client, CAPACITY_REQUESTS, view.requests),
+            Watcher(client, PODS, view.pods),
+            Watcher(client, NODES, view.nodes),
+            Watcher(client, DAEMON_SETS, view.daemons),
+            Watcher(client, UPCOMING_NODES, self._upcoming, labels=ours),
+            Watcher(client, AVAILABLE_CAPACITIES, self._available, labels=ours),
+            Watcher(
+                client,
+                CONFIG_MAPS,
+                PartialDemand(self._set_partial),
+                namespace=config.namespace,
+                fields=f"metadata.name={CONFIG_MAP}",
+            ),
+        )
+
+    async def run(self) -> None:
+        """Be the operator, until cancelled."""
+        parts = self._parts
+        async with asyncio.TaskGroup() as group:
+            for watcher in self.watchers:
+                group.create_task(watcher.run())
+            for each in (self._recorder, self._upcoming, self._available):
+                group.create_task(each.run())
+            for part in (parts.node_objects, parts.bootstrap, parts.drains, parts.acknowledger):
+                group.create_task(part.run())
+            for watcher in self.watchers:
+                await watcher.synced.wait()
+            _log.info("caches_synced", requests=len(self._core.view.requests), pods=len(self._core.view.pods))
+            await self._tokens.load()
+            group.create_task(self._tokens.run())
+            self._core.synced()
+            group.create_task(self.link.run())
+            group.create_task(self._keep_time())
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._stirred.clear()
+            wait = self._core.due() - self._now()
+            if wait > 0:
+                with suppress(TimeoutError):
+                    # However far away: an hour is soon enough to look again.
+                    async with asyncio.timeout(min(wait, 3600.0)):
+                        await self._stirred.wait()
+                continue
+            self._core.tick()
+            await asyncio.sleep(0)
+
+    def _set_partial(self, partial: bool) -> None:
+        self._core.rollups.partial = partial
+
+
+async def serve(config: OperatorConfig) -> None:
+    """Run until SIGTERM or SIGINT; LeadershipLostError when another has taken over."""
+    tls = None if config.tls is None else LiveTLS.start(config.tls)
+    wanted = Identity(Kind.CLUSTER, config.cluster_id)
+    if tls is not None and tls.identity != wanted:
+        raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this cluster's is {wanted}")
+    LiveTemplate.start(config.bootstrap_template_file)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    registry, heartbeat = CollectorRegistry(), Heartbeat()
+    readiness = Readiness("kubernetes", "shard")
+    metrics = OperatorMetrics(registry)
+    identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
+    with bound_ids(cluster=config.cluster_id):
+        async with AsyncExitStack() as stack:
+            http = stack.enter_context(
+                HealthEndpoint(open_listener(config.metrics_listen), registry, readiness, heartbeat)
+            )
+            client = await stack.enter_async_context(
+                Client(load(config.kubeconfig, config.context), qps=config.kube_qps, burst=config.kube_burst)
+            )
+            program = _Program(config, client, tls, metrics, identity)
+            _log.info(
+                f"operator started rollup_interval={config.interval_written}",
+                rollup_interval=config.interval_written,
+                shard=str(config.shard_address),
+                metrics_port=http.port,
+                api_server=client.config.server,
+                tls=tls is not None,
+            )
+            if config.unprotected:
+                _log.warning("session_unprotected", advice="give --tls-cert, --tls-key and --tls-ca")
+            election = Election(client, config.namespace, LEASE, identity, lambda: datetime.now(UTC))
+            stopped = asyncio.create_task(stop.wait())
+            tasks = [
+                asyncio.create_task(heartbeat.keep()),
+                asyncio.create_task(_lead(election, program)),
+                asyncio.create_task(_watch(program, readiness)),
+            ]
+            try:
+                await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                _log.info("operator_stopping")
+                stopped.cancel()
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+                await election.release()
+            for error in ended:
+                if isinstance(error, Exception):
+                    raise _single(error)
+        _log.info("operator_stopped")
+
+
+async def _lead(election: Election, program: _Program) -> None:
+    await election.won()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(election.kept())
+        group.create_task(program.run())
+
+
+async def _watch(program: _Program, readiness: Readiness) -> None:
+    """Say whether the operator is ready, for as long as this runs."""
+    while True:
+        behind = [watcher for watcher in program.watchers if not watcher.healthy()]
+        if behind:
+            readiness.fail("kubernetes", f"{len(behind)} of {len(program.watchers)} caches are empty or out of date")
+        else:
+            readiness.meet("kubernetes")
+        if program.link.connected:
+            readiness.meet("shard")
+        else:
+            readiness.fail("shard", "no session")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _single(error: Exception) -> Exception:
+    """What a user can mend, out of the groups in which tasks wrap it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

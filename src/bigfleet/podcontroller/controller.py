@@ -1,0 +1,170 @@
+"""The controller as it runs: watchers fill tables, tables queue keys, workers keep them right."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from bigfleet.kube.client import Client
+from bigfleet.kube.errors import ApiError
+from bigfleet.kube.recorder import Recorder
+from bigfleet.kube.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
+from bigfleet.kube.watch import Watcher
+from bigfleet.podcontroller.keeper import MANAGED_BY, NAME, Keeper, Mode, Outcome
+from bigfleet.podcontroller.penalties import Defaults
+from bigfleet.podcontroller.queue import WorkQueue
+from bigfleet.podcontroller.tables import Key, Pods, Requests, Scope
+from bigfleet.telemetry.metrics import PodControllerMetrics
+
+_log = structlog.get_logger("bigfleet.podcontroller")
+
+REPORTER = "bigfleet.lucy.sh/pod-controller"
+
+_DRAIN_SECONDS = 5.0
+# Of the failures of many keys at once, so many lines a second tell enough.
+_LINES_A_SECOND = 5
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller is told: which pods, and how many calls at a time."""
+
+    mode: Mode = Mode.ALL
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: str = ""
+    concurrency: int = 32
+    instance: str = NAME
+
+
+class Controller:
+    """Makes and keeps one request per pod from `run` to its cancellation, or to `stop` and the end of running calls."""
+
+    def __init__(
+        self, client: Client, plan: Plan, defaults: Callable[[], Defaults], metrics: PodControllerMetrics
+    ) -> None:
+        self._plan, self._metrics = plan, metrics
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._pods = Pods(self._queue.add)
+        self._requests = Requests(self._queue.add)
+        selected: tuple[str, ...] | None = plan.namespaces or None
+        if plan.namespace_selector:
+            selected = ()
+        self._scope = Scope(selected, self._rescope)
+        self._events = Recorder(client, REPORTER, plan.instance, lambda: datetime.now(UTC))
+        self._keeper = Keeper(client, plan.mode, self._pods, self._requests, self._scope, defaults, self._events)
+        self._watchers: list[Watcher[Any]] = [
+            Watcher(client, PODS, self._pods),
+            Watcher(client, CAPACITY_REQUESTS, self._requests, labels=f"{MANAGED_BY}={NAME}"),
+        ]
+        if plan.namespace_selector:
+            self._watchers.append(Watcher(client, NAMESPACES, self._scope, labels=plan.namespace_selector))
+        self._stopping = asyncio.Event()
+        self._unseen: set[Key] | None = None
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._lines = (0.0, 0)
+        self.complete = asyncio.Event()
+        """Set once every pod that was there at the start has its request, or none for good."""
+
+    def healthy(self) -> bool:
+        """True if everything has been listed and is watched."""
+        return all(watcher.synced.is_set() and watcher.healthy() for watcher in self._watchers)
+
+    def stop(self) -> None:
+        """End `run` once the calls under way have been answered."""
+        self._stopping.set()
+
+    def look_again(self) -> None:
+        """Look at every pod, as after a change of the penalty defaults."""
+        self._add(self._pods.keys())
+
+    async def run(self) -> None:
+        """Keep requests right until stopped or cancelled."""
+        tasks = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
+        tasks += [asyncio.create_task(self._events.run()), asyncio.create_task(self._work_when_synced())]
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            ended, _ = await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended - {stopping}:
+                # None of them ends by itself but by an error.
+                task.result()
+            await self._drain()
+        finally:
+            stopping.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(stopping, *tasks, return_exceptions=True)
+            self._queue.close()
+
+    async def _work_when_synced(self) -> None:
+        for watcher in self._watchers:
+            await watcher.synced.wait()
+        pods, requests = self._pods.keys(), self._requests.keys()
+        _log.info("caches_synced", pods=len(pods), requests=len(requests))
+        self._unseen = pods | requests
+        self._add(self._unseen)
+        self._note_seen(None)
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._plan.concurrency):
+                workers.create_task(self._work())
+
+    async def _work(self) -> None:
+        while not self._stopping.is_set():
+            key = await self._queue.take()
+            self._busy += 1
+            try:
+                await self._attend(key)
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle.set()
+            # Keys that need no call would otherwise hold up everything else.
+            await asyncio.sleep(0)
+
+    async def _attend(self, key: Key) -> None:
+        try:
+            outcome = await self._keeper.keep(key)
+        except ApiError as error:
+            self._metrics.reconciles.of(Outcome.ERROR).inc()
+            failures = self._queue.failed(key, error.retry_after or 0.0)
+            self._tell(key, error, failures)
+            return
+        self._metrics.reconciles.of(outcome).inc()
+        self._queue.done(key)
+        self._note_seen(key)
+
+    def _note_seen(self, key: Key | None) -> None:
+        if self._unseen is not None and not self.complete.is_set():
+            if key is not None:
+                self._unseen.discard(key)
+            if not self._unseen:
+                self.complete.set()
+
+    async def _drain(self) -> None:
+        self._idle.clear()
+        if self._busy:
+            try:
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    await self._idle.wait()
+            except TimeoutError:
+                # What is cut short is put right by the next process.
+                _log.warning("calls_cut_short", calls=self._busy)
+
+    def _rescope(self, namespace: str) -> None:
+        self._add(key for key in self._pods.keys() | self._requests.keys() if key[0] == namespace)
+
+    def _add(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._queue.add(key)
+
+    def _tell(self, key: Key, error: ApiError, failures: int) -> None:
+        second, lines = self._lines
+        now = time.monotonic()
+        if now - second >= 1:
+            second, lines = now, 0
+        self._lines = (second, lines + 1)
+        if lines < _LINES_A_SECOND:
+            _log.warning("request_not_kept", namespace=key[0], request=key[1], failures=failures, error=str(error))

@@ -1,0 +1,172 @@
+"""One key put right: the request that a pod should have, and only that.
+
+Every step may be the last of this process, be repeated, or meet a cache that lags: names are fixed, deletions name the
+UID they mean, and nothing is deleted on the word of a cache alone.
+"""
+
+import contextlib
+import enum
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from bigfleet.kube.client import Client, Patch
+from bigfleet.kube.errors import AlreadyExistsError, InvalidError, NotFoundError
+from bigfleet.kube.objects import ObjectReference
+from bigfleet.kube.recorder import Occurrence, Recorder
+from bigfleet.kube.resources import CAPACITY_REQUESTS, NODES, PODS
+from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta, OwnerReference
+from bigfleet.podcontroller.complaints import REFUSED, Complaint
+from bigfleet.podcontroller.penalties import Defaults
+from bigfleet.podcontroller.reading import Ask, Reading, request_name
+from bigfleet.podcontroller.tables import Key, Made, Pods, Requests, Scope
+
+MANAGED_BY, NAME = "app.kubernetes.io/managed-by", "bigfleet-pod-controller"
+LABELS: Mapping[str, str] = {MANAGED_BY: NAME}
+"""What every request of ours carries, and no other."""
+
+_MOST_NODES = 20_000
+
+
+class Mode(enum.StrEnum):
+    """Which pods get a request: all that live, or those that the scheduler once found no place for."""
+
+    ALL = "all"
+    UNSCHEDULABLE_ONLY = "unschedulable-only"
+
+
+class Outcome(enum.StrEnum):
+    """What looking at a pod came to."""
+
+    CREATED = "created"
+    PATCHED = "patched"
+    DELETED = "deleted"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    ERROR = "error"
+
+
+class Keeper:
+    """Compares what should be with what is known to be, and calls the API server for the difference."""
+
+    def __init__(
+        self,
+        client: Client,
+        mode: Mode,
+        pods: Pods,
+        requests: Requests,
+        scope: Scope,
+        defaults: Callable[[], Defaults],
+        events: Recorder,
+    ) -> None:
+        self._client, self._mode = client, mode
+        self._pods, self._requests, self._scope = pods, requests, scope
+        self._defaults, self._events = defaults, events
+        self._node_labels: dict[str, Mapping[str, str]] = {}
+
+    async def keep(self, key: Key) -> Outcome:
+        """Put one key right. Raises ApiError where that must be tried again."""
+        pod, made = self._pods.get(key), self._requests.get(key)
+        if pod is None:
+            return await self._clear(key, made)
+        if not self._scope.covers(pod.namespace):
+            return await self._withdraw(key, made)
+        wanted = self._mode is Mode.ALL or pod.unschedulable or made is not None
+        if wanted:
+            for complaint in pod.complaints:
+                self._say(pod, complaint)
+        if pod.ask is None or not wanted:
+            return await self._withdraw(key, made)
+        try:
+            return await self._write(key, pod, pod.ask, made)
+        except InvalidError as error:
+            self._say(pod, Complaint(REFUSED, f"the API server does not take {key[1]}: {error.message}"))
+            return Outcome.REFUSED
+
+    async def _write(self, key: Key, pod: Reading, ask: Ask, made: Made | None) -> Outcome:
+        spec = ask.request(self._defaults(), await self._labels_of(pod, ask))
+        owner = _owner(pod)
+        if made is None:
+            request = CapacityRequest(
+                metadata=ObjectMeta(name=key[1], namespace=key[0], labels=dict(LABELS), owner_references=(owner,)),
+                spec=spec,
+            )
+            try:
+                self._requests.put(await self._client.create(CAPACITY_REQUESTS, request, key[0]))
+            except AlreadyExistsError:
+                # Made before this process knew of it, or somebody took the label off.
+                await self._correct(key, spec, owner, label=True)
+                return Outcome.PATCHED
+            return Outcome.CREATED
+        if made.spec == spec and made.owners == (owner,):
+            return Outcome.UNCHANGED
+        await self._correct(key, spec, owner, label=False)
+        return Outcome.PATCHED
+
+    async def _correct(self, key: Key, spec: CapacityRequestSpec, owner: OwnerReference, *, label: bool) -> None:
+        """Make the request of that name what it should be, whatever it is now: the name belongs to this pod alone."""
+        patch = [
+            {"op": "add", "path": "/spec", "value": msgspec.to_builtins(spec)},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": msgspec.to_builtins((owner,))},
+        ]
+        if label:
+            patch.append({"op": "add", "path": "/metadata/labels", "value": dict(LABELS)})
+        namespace, name = key
+        self._requests.put(
+            await self._client.patch(CAPACITY_REQUESTS, name, patch, namespace, content=Patch.JSON, manager=NAME)
+        )
+
+    async def _withdraw(self, key: Key, made: Made | None) -> Outcome:
+        if made is None:
+            return Outcome.SKIPPED
+        with contextlib.suppress(NotFoundError):
+            await self._client.delete(CAPACITY_REQUESTS, key[1], key[0], uid=made.uid)
+        self._requests.drop(key, made.uid)
+        return Outcome.DELETED
+
+    async def _clear(self, key: Key, made: Made | None) -> Outcome:
+        """No pod is known for the key."""
+        if made is not None and await self._pod_lives(key, made):
+            return Outcome.UNCHANGED
+        outcome = await self._withdraw(key, made)
+        self._pods.forget(key)
+        return outcome
+
+    async def _pod_lives(self, key: Key, made: Made) -> bool:
+        """True if the request is right and only our view of the pods lags behind it."""
+        if self._pods.has_ended(key):
+            return False
+        for owner in made.owners:
+            if owner.kind == "Pod" and request_name(owner.name, owner.uid) == key[1]:
+                try:
+                    pod = await self._client.get(PODS, owner.name, key[0])
+                except NotFoundError:
+                    return False
+                return pod.metadata.uid == owner.uid
+        return False
+
+    def _say(self, pod: Reading, complaint: Complaint) -> None:
+        about = ObjectReference(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        self._events.say(Occurrence(about, complaint.reason, "RequestCapacity", complaint.note))
+
+    async def _labels_of(self, pod: Reading, ask: Ask) -> Mapping[str, str] | None:
+        """The labels of the pod's node, where it matters to what the pod asks for."""
+        if not pod.node or len(ask.alternatives) == 1:
+            return None
+        labels = self._node_labels.get(pod.node)
+        if labels is None:
+            try:
+                labels = (await self._client.get(NODES, pod.node)).metadata.labels
+            except NotFoundError:
+                return None
+            if len(self._node_labels) >= _MOST_NODES:
+                self._node_labels.clear()
+            self._node_labels[pod.node] = labels
+        return labels
+
+
+def _owner(pod: Reading) -> OwnerReference:
+    return OwnerReference(
+        api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True, block_owner_deletion=False
+    )

@@ -1,0 +1,184 @@
+"""What the controller knows of pods and of its requests, one key for both: the request's namespace and name.
+
+A pod's request has one name for the pod's whole life, so every key stands alone: a pod that came again under its old
+name is another key, and a second request for one pod is a key without a pod.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from bigfleet.kube.objects import Namespace, Pod
+from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, OwnerReference
+from bigfleet.podcontroller.conditions import written
+from bigfleet.podcontroller.reading import Ask, Reading, read, request_name
+
+Key = tuple[str, str]
+"""Namespace and name of a request."""
+
+Changed = Callable[[Key], None]
+
+_MOST_ASKS = 65536
+
+
+class Pods:
+    """Sink of a pod watcher. A pod is read when it is looked at; then only its reading is kept, and of equal asks one.
+
+    Reading in the sink would hold up the event loop for as long as it takes to read a whole cluster.
+    """
+
+    def __init__(self, changed: Changed) -> None:
+        self._changed = changed
+        self._unread: dict[Key, Pod] = {}
+        self._readings: dict[Key, Reading] = {}
+        self._asks: dict[bytes, Ask] = {}
+        # Pods that a watch or a list saw go, until their requests are gone too.
+        self._ended: set[Key] = set()
+
+    def keys(self) -> set[Key]:
+        """All that are there."""
+        return self._unread.keys() | self._readings.keys()
+
+    def get(self, key: Key) -> Reading | None:
+        """The pod whose request has this key."""
+        former = self._readings.get(key)
+        pod = self._unread.pop(key, None)
+        if pod is None:
+            return former
+        reading = read(pod)
+        if former is not None and former.unschedulable:
+            # Once unschedulable, its demand counts to the end of its life.
+            reading = msgspec.structs.replace(reading, unschedulable=True)
+        if reading.ask is not None:
+            reading = msgspec.structs.replace(reading, ask=self._one(reading.ask))
+        self._readings[key] = reading
+        return reading
+
+    def has_ended(self, key: Key) -> bool:
+        """True if the API server said that the pod is gone."""
+        return key in self._ended
+
+    def forget(self, key: Key) -> None:
+        """Nothing is left of the pod."""
+        self._ended.discard(key)
+
+    def replaced(self, objects: Iterable[Pod]) -> None:
+        """All pods there are."""
+        gone = self.keys()
+        for pod in objects:
+            self.put(pod)
+            gone.discard(_key(pod))
+        for key in gone:
+            self._remove(key)
+
+    def put(self, pod: Pod) -> None:
+        """A pod that is new or has changed."""
+        key = _key(pod)
+        self._unread[key] = pod
+        self._changed(key)
+
+    def removed(self, pod: Pod) -> None:
+        """A pod that is gone."""
+        self._remove(_key(pod))
+
+    def _remove(self, key: Key) -> None:
+        self._unread.pop(key, None)
+        self._readings.pop(key, None)
+        self._ended.add(key)
+        self._changed(key)
+
+    def _one(self, ask: Ask) -> Ask:
+        if len(self._asks) >= _MOST_ASKS:
+            self._asks.clear()
+        boxes = [written(box) for box in ask.alternatives]
+        told = msgspec.msgpack.encode((ask.spec, boxes, ask.penalties, ask.priority_class), order="sorted")
+        return self._asks.setdefault(told, ask)
+
+
+def _key(pod: Pod) -> Key:
+    return pod.metadata.namespace, request_name(pod.metadata.name, pod.metadata.uid)
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A request of ours as it stands in the API server."""
+
+    uid: str
+    spec: CapacityRequestSpec
+    owners: tuple[OwnerReference, ...]
+
+
+class Requests:
+    """Sink of a watcher of the requests that carry our label."""
+
+    def __init__(self, changed: Changed) -> None:
+        self._changed = changed
+        self._made: dict[Key, Made] = {}
+
+    def keys(self) -> set[Key]:
+        """All that are there."""
+        return set(self._made)
+
+    def get(self, key: Key) -> Made | None:
+        """The request of this key."""
+        return self._made.get(key)
+
+    def replaced(self, objects: Iterable[CapacityRequest]) -> None:
+        """All of ours there are."""
+        gone = self.keys()
+        for request in objects:
+            self.put(request)
+            gone.discard((request.metadata.namespace, request.metadata.name))
+        for key in gone:
+            del self._made[key]
+            self._changed(key)
+
+    def put(self, request: CapacityRequest) -> None:
+        """One of ours, seen or just written."""
+        metadata = request.metadata
+        key = (metadata.namespace, metadata.name)
+        made = Made(metadata.uid, request.spec, metadata.owner_references)
+        if self._made.get(key) != made:
+            self._made[key] = made
+            self._changed(key)
+
+    def removed(self, request: CapacityRequest) -> None:
+        """One that is gone, or ours no longer."""
+        self.drop((request.metadata.namespace, request.metadata.name), request.metadata.uid)
+
+    def drop(self, key: Key, uid: str) -> None:
+        """One that is gone; a newer one of the same name stays."""
+        made = self._made.get(key)
+        if made is not None and made.uid == uid:
+            del self._made[key]
+            self._changed(key)
+
+
+class Scope:
+    """Sink of a watcher of selected namespaces: those whose pods are looked at. With None, all of them."""
+
+    def __init__(self, names: Collection[str] | None, changed: Callable[[str], None]) -> None:
+        self._names = None if names is None else set(names)
+        self._changed = changed
+
+    def covers(self, namespace: str) -> bool:
+        """True if pods of this namespace get requests."""
+        return self._names is None or namespace in self._names
+
+    def replaced(self, objects: Iterable[Namespace]) -> None:
+        """All that are selected."""
+        former = self._names or set()
+        self._names = {namespace.metadata.name for namespace in objects}
+        for name in former ^ self._names:
+            self._changed(name)
+
+    def put(self, namespace: Namespace) -> None:
+        """One that is selected."""
+        if self._names is not None and namespace.metadata.name not in self._names:
+            self._names.add(namespace.metadata.name)
+            self._changed(namespace.metadata.name)
+
+    def removed(self, namespace: Namespace) -> None:
+        """One that is gone, or selected no longer."""
+        if self._names is not None and namespace.metadata.name in self._names:
+            self._names.discard(namespace.metadata.name)
+            self._changed(namespace.metadata.name)

@@ -1,0 +1,155 @@
+"""Where named clusters of this user are, and which of them run.
+
+A cluster that runs holds a lock beside its folder, which the kernel lets go of however its process ends. So what is
+said here is never out of date, and the leftovers of a killed one are known for what they are.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from bigfleet.sim.controlplane.errors import ControlPlaneError
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_RECORD = "cluster.json"
+_END_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster says of itself in its folder."""
+
+    name: str
+    pid: int
+    began: float
+    """Wall time, in seconds."""
+    version: str = ""
+    server: str = ""
+    kubeconfig: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has started."""
+        return bool(self.kubeconfig)
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """One cluster as `list` shows it; `record` is None where its process was killed before it said anything."""
+
+    name: str
+    state: str
+    record: Record | None
+
+
+def home() -> Path:
+    """The folder of all clusters of this user."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "bigfleet" / "clusters"
+
+
+def log_of(name: str) -> Path:
+    """What the process behind a detached cluster says."""
+    return home() / f"{name}.log"
+
+
+@contextmanager
+def held(name: str) -> Iterator[Path]:
+    """Hold this name: an empty folder is there for the body, and gone after it."""
+    if not _NAME.fullmatch(name):
+        raise ControlPlaneError(f"{name!r} cannot name a cluster: 1 to 40 of a-z, 0-9 and -, not - at either end")
+    home().mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(name):
+        folder = home() / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def write(folder: Path, record: Record) -> None:
+    """Say how things stand, whole or not at all."""
+    unfinished = folder / f".{_RECORD}"
+    unfinished.write_bytes(msgspec.json.encode(record))
+    unfinished.replace(folder / _RECORD)
+
+
+def read(name: str) -> Record | None:
+    """What a cluster last said of itself, if anything."""
+    try:
+        return msgspec.json.decode((home() / name / _RECORD).read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def sights() -> list[Sight]:
+    """Every cluster there is, by name."""
+    names = sorted(each.name for each in home().glob("*") if each.is_dir())
+    return [Sight(name, _state(name, record := read(name)), record) for name in names]
+
+
+def end(name: str) -> None:
+    """Tell a cluster to end and wait until it has; clear away one that was killed."""
+    record = read(name)
+    if not _is_locked(name):
+        if not (home() / name).is_dir():
+            raise ControlPlaneError(f"there is no cluster {name!r}; bigfleet dev cluster list shows those that are")
+        shutil.rmtree(home() / name, ignore_errors=True)
+    elif record is None:
+        raise ControlPlaneError(f"cluster {name!r} is only just starting; try again in a moment")
+    else:
+        os.kill(record.pid, signal.SIGTERM)
+        _await_end(name, record.pid)
+    log_of(name).unlink(missing_ok=True)
+
+
+def _await_end(name: str, pid: int) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    while _is_locked(name):
+        if time.monotonic() > deadline:
+            raise ControlPlaneError(
+                f"cluster {name!r} does not end: its process {pid} still runs; kill -9 {pid} ends it"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _state(name: str, record: Record | None) -> str:
+    if not _is_locked(name):
+        return "dead"
+    return "running" if record is not None and record.ready else "starting"
+
+
+def _lock_file(name: str) -> Path:
+    return home() / f"{name}.lock"
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    with _lock_file(name).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ControlPlaneError(
+                f"cluster {name!r} runs already; bigfleet dev cluster down --name {name} ends it"
+            ) from None
+        yield
+
+
+def _is_locked(name: str) -> bool:
+    # Looking takes the lock for an instant, shared, so that two who look do not see each other.
+    try:
+        with _lock_file(name).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False

@@ -1,0 +1,130 @@
+"""Real control planes: a pod runs on a node that KWOK plays, lost programs are noticed, and nothing is left behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bigfleet.kube.resources import PODS
+from bigfleet.sim.controlplane.binaries import Binaries
+from bigfleet.sim.controlplane.cluster import ControlPlane
+from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
+from bigfleet.sim.controlplane.errors import ControlPlaneError
+from e2e.cluster import admin, apply, until
+
+NODE = f"""
+apiVersion: v1
+kind: Node
+metadata:
+  name: n1
+  labels: {{{KUBELET_LABEL}: {KUBELET_KWOK}}}
+status:
+  allocatable: {{cpu: "4", memory: 8Gi, pods: "110"}}
+  capacity: {{cpu: "4", memory: 8Gi, pods: "110"}}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p1, namespace: default}
+spec:
+  containers: [{name: main, image: some/image, resources: {requests: {cpu: "1"}}}]
+"""
+REQUEST = """
+apiVersion: bigfleet.lucy.sh/v1alpha1
+kind: CapacityRequest
+metadata: {name: r1, namespace: default}
+spec:
+  resources: {cpu: "1"}
+  priority: 100
+"""
+
+
+async def test_a_pod_is_bound_and_runs(control_plane: ControlPlane) -> None:
+    await apply(control_plane, NODE, POD)
+    async with admin(control_plane) as client:
+
+        async def running() -> bool:
+            return (await client.get(PODS, "p1", "default")).status.phase == "Running"
+
+        await until(running, "the pod runs")
+        assert (await client.get(PODS, "p1", "default")).spec.node_name == "n1"
+
+
+async def test_a_request_is_pending_whoever_makes_it(control_plane: ControlPlane) -> None:
+    await apply(control_plane, REQUEST)
+    pending = await control_plane.kubectl(
+        "get", "capacityrequests", "--field-selector=status.phase=Pending", "--output=name"
+    )
+    assert pending == "capacityrequest.bigfleet.lucy.sh/r1\n"
+
+
+async def test_what_is_stored_survives_a_restart_of_the_api_server(control_plane: ControlPlane) -> None:
+    await apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}})
+    before = await control_plane.kubectl("get", "namespace", "kept", "--output=jsonpath={.metadata.uid}")
+    await control_plane.restart_api_server()
+    assert await control_plane.kubectl("get", "namespace", "kept", "--output=jsonpath={.metadata.uid}") == before
+    control_plane.check()
+
+
+async def test_a_program_that_dies_is_noticed(binaries: Binaries, tmp_path: Path) -> None:
+    async with ControlPlane("dying", tmp_path, binaries) as plane:
+        watching = asyncio.create_task(plane.watch())
+        os.kill(plane.pids["kube-scheduler"], signal.SIGKILL)
+        with pytest.raises(ControlPlaneError, match=r"kube-scheduler was killed by SIGKILL; its log .*"):
+            await watching
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def bigfleet(*arguments: str) -> str:
+    """What the command prints; it must work."""
+    command = [sys.executable, "-m", "bigfleet", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+async def test_a_detached_cluster_runs_until_it_is_taken_down(binaries: Binaries, home: Path) -> None:
+    printed = await asyncio.to_thread(bigfleet, "dev", "cluster", "up", "--name", "a", "--detach")
+    assert "cluster a is ready after" in printed
+    listed = (await asyncio.to_thread(bigfleet, "dev", "cluster", "list")).splitlines()
+    kubeconfig = home / "bigfleet" / "clusters" / "a" / "kubeconfig"
+    assert listed[1].split()[:2] == ["a", "running"]
+    assert listed[1].split()[-1] == str(kubeconfig)
+    kubectl = [str(binaries["kubectl"]), f"--kubeconfig={kubeconfig}", "get", "crd", "--output=name"]
+    crds = await asyncio.to_thread(subprocess.check_output, kubectl, text=True)
+    assert "capacityrequests.bigfleet.lucy.sh" in crds
+    await asyncio.to_thread(bigfleet, "dev", "cluster", "down", "--name", "a")
+    assert len(bigfleet("dev", "cluster", "list").splitlines()) == 1
+    assert [each.name for each in kubeconfig.parents[1].iterdir()] == ["a.lock"]
+
+
+async def test_everything_ends_with_a_foreground_cluster_that_is_killed(binaries: Binaries, home: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bigfleet", "dev", "cluster", "up", "--name", "b", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert b"cluster b is ready after" in await process.stdout.readline()
+    children = children_of(process.pid)
+    assert len(children) == 5
+    process.kill()
+    await process.wait()
+    await until(lambda: gone(children), "no program of the cluster runs")
+    assert bigfleet("dev", "cluster", "list").splitlines()[1].split()[:2] == ["b", "dead"]
+    bigfleet("dev", "cluster", "down", "--name", "b")

@@ -1,0 +1,101 @@
+"""A real HTTP server on loopback that plays the API server's part, answer by answer as a test writes them."""
+
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bigfleet.kube.client import Client
+from bigfleet.kube.config import ServerConfig
+
+Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class Server:
+    """Answers with the next of `answers`, or else as `behave` does. Keeps what it was asked."""
+
+    url: str = ""
+    answers: list[web.Response | Behaviour] = field(default_factory=list)
+    behave: Behaviour | None = None
+    asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def config(self) -> ServerConfig:
+        return ServerConfig(server=self.url)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        parsed = json.loads(body) if body else None
+        # The path as it was sent: names are one part of it, whatever they hold.
+        path = request.raw_path.partition("?")[0]
+        self.asked.append(Asked(request.method, path, dict(request.query), dict(request.headers), parsed))
+        answer = self.answers.pop(0) if self.answers else self.behave
+        assert answer is not None, f"nobody said how to answer {request.method} {request.rel_url}"
+        return answer if isinstance(answer, web.Response) else await answer(request)
+
+
+Serving = Callable[..., AbstractAsyncContextManager[Server]]
+
+
+@pytest.fixture
+def serving() -> Serving:
+    """`async with serving(tls=None) as server`."""
+    return serve
+
+
+@asynccontextmanager
+async def serve(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await site.start()
+        port = runner.addresses[0][1]
+        server.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serve() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with Client(server.config, qps=10_000, burst=10_000) as client:
+        yield client
+
+
+def refused(code: int, reason: str = "", message: str = "", **details: Any) -> web.Response:
+    """A Status as API servers send it."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
+    status |= {"reason": reason, "message": message, "details": details}
+    return web.json_response(status, status=code)
+
+
+@pytest.fixture
+def refusal() -> Callable[..., web.Response]:
+    return refused

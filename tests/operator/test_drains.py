@@ -1,0 +1,652 @@
+"""Drains on instruction: what is decided, what reaches the API server, and that nothing is lost in a restart."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigfleet.kube.errors import ApiError, UnreachableError
+from bigfleet.kube.objects import Node
+from bigfleet.kube.resources import NODES, PODS
+from bigfleet.operator.drain_work import DrainWork
+from bigfleet.operator.drains import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Drains
+from bigfleet.operator.machines import Machines
+from bigfleet.operator.nodes import Nodes
+from bigfleet.operator.pods import Pods
+from bigfleet.wire.v1alpha1 import provider_pb2
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+from tests.operator.fakes import BUDGET, FakeClock, FakeServer, settle
+
+Kind = pb.ReclaimInstruction
+OURS = {INSTRUCTION, DEADLINE, KIND, CALLED, WAS_CORDONED}
+DAEMON = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "d", "controller": True}]
+
+
+class Life:
+    """One life of the operator, as far as drains go."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self.server, self.sent = server, list[pb.OperatorMessage]()
+        self.machines = Machines("prod")
+        self.nodes, self.pods = Nodes(self._node_changed), Pods(lambda _uid: True, self._pods_changed)
+        self.drains = Drains(self.machines, self.nodes, self.pods, self.sent.append)
+        clock = server.clock
+        self.work = DrainWork(server.client(), self.drains, self.nodes, clock.now, clock.wall, wait=clock.wait)
+
+    def _node_changed(self, name: str) -> None:
+        self.work.node_changed(name)
+
+    def _pods_changed(self, name: str) -> None:
+        self.work.pods_changed(name)
+
+    def reclaim(self, *nodes: str, name: str = "i-1", grace: int = 300, kind: Any = Kind.KIND_RECLAIM) -> None:
+        self.work.instructed(
+            pb.ReclaimInstruction(instruction_id=name, nodes=nodes, grace_period_seconds=grace, kind=kind)
+        )
+
+    def withdraw(self, *nodes: str, name: str = "i-1") -> None:
+        self.work.withdrawn(pb.ReclaimWithdrawn(instruction_id=name, nodes=nodes))
+
+    def acks(self) -> list[tuple[str, int]]:
+        acks = [each.reclaim_ack for each in self.sent if each.WhichOneof("payload") == "reclaim_ack"]
+        return [(each.instruction_id, each.nodes_started) for each in acks]
+
+    def reports(self) -> list[tuple[str, str]]:
+        reports = [each.node_drained for each in self.sent if each.WhichOneof("payload") == "node_drained"]
+        outcome = pb.NodeDrainedReport.Outcome
+        return [(each.node_name, outcome.Name(each.outcome).removeprefix("OUTCOME_")) for each in reports]
+
+    def reason(self) -> str:
+        return next(each.node_drained.reason for each in reversed(self.sent) if each.HasField("node_drained"))
+
+
+@asynccontextmanager
+async def living(server: FakeServer) -> AsyncIterator[Life]:
+    life = Life(server)
+    server.sinks.clear()
+    server.watch(NODES, life.nodes)
+    server.watch(PODS, life.pods)
+    life.work.resumed()
+    task = asyncio.create_task(life.work.run())
+    life.work.opened()
+    try:
+        await settle()
+        yield life
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def server(clock: FakeClock) -> FakeServer:
+    return FakeServer(clock)
+
+
+def node(server: FakeServer, name: str = "n1") -> Node:
+    found = server.find(NODES, name)
+    assert found is not None
+    return found
+
+
+def annotations(server: FakeServer, name: str = "n1") -> dict[str, str]:
+    return {key: value for key, value in node(server, name).metadata.annotations.items() if key in OURS}
+
+
+# The course of a drain.
+
+
+async def test_a_node_is_cordoned_acknowledged_emptied_and_reported(server: FakeServer) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1")
+    server.pod("bare", "n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        assert life.acks() == []
+        await settle()
+        assert life.acks() == [("i-1", 1)]
+        assert node(server).spec.unschedulable
+        assert annotations(server) == {
+            INSTRUCTION: "i-1",
+            DEADLINE: "2026-11-15T12:05:00Z",
+            KIND: "KIND_RECLAIM",
+        }
+        assert server.names(PODS) == []
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_the_cordon_and_its_annotations_are_one_patch(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+    assert [verb for verb, _ in server.calls] == ["patch", "list"]
+
+
+async def test_daemons_mirrors_and_ended_pods_stay_and_pods_of_other_nodes_too(server: FakeServer) -> None:
+    server.node("n1")
+    server.pod("daemon", "n1", ownerReferences=DAEMON)
+    server.pod("mirror", "n1", annotations={"kubernetes.io/config.mirror": "x"})
+    server.pod("done", "n1", phase="Succeeded")
+    server.pod("crashed", "n1", phase="Failed")
+    server.pod("elsewhere", "n2")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+        assert life.reports() == [("n1", "DRAINED")]
+    assert server.evictions == []
+
+
+async def test_a_terminating_pod_is_waited_for_and_not_evicted_again(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("slow", "n1", deletionTimestamp="2026-11-15T12:00:00Z")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(60)
+        assert server.evictions == []
+        assert life.reports() == []
+        server.remove(PODS, "slow", "default")
+        await settle()
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_a_budget_that_blocks_is_respected_until_it_allows(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(100)
+        assert server.names(PODS) == ["web-1"]
+        assert life.reports() == []
+        server.pod("web-2", "n2", app="web")
+        await clock.advance(10)
+        assert server.names(PODS) == ["web-2"]
+        assert life.reports() == [("n1", "DRAINED")]
+        tries = [name for verb, name in server.calls if verb == "evict"]
+        assert len(tries) < 20
+
+
+async def test_a_reclaim_that_a_budget_blocks_to_the_end_is_given_up(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.pod("other", "n1", deletionTimestamp="2026-11-15T12:00:00Z")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1", grace=60)
+        await clock.advance(59)
+        assert node(server).spec.unschedulable
+        await clock.advance(2)
+        assert life.reports() == [("n1", "FAILED")]
+        assert life.reason() == f"pod default/web-1 is left, and 1 more: {BUDGET}"
+        assert not node(server).spec.unschedulable
+        assert annotations(server) == {}
+        calls = len(server.calls)
+        await clock.advance(600)
+        assert len(server.calls) == calls
+
+
+@pytest.mark.parametrize("kind", [Kind.KIND_PREEMPT, Kind.KIND_PROVIDER_TAKES_BACK, Kind.KIND_UNSPECIFIED])
+async def test_what_somebody_else_gets_stays_cordoned(server: FakeServer, clock: FakeClock, kind: Any) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1", grace=60, kind=kind)
+        await clock.advance(61)
+        assert life.reports() == [("n1", "FAILED")]
+        assert node(server).spec.unschedulable
+        assert annotations(server)[INSTRUCTION] == "i-1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "grace", "given"),
+    [
+        (Kind.KIND_RECLAIM, 10, None),
+        (Kind.KIND_PREEMPT, 10, 10),
+        (Kind.KIND_PROVIDER_TAKES_BACK, 20, 20),
+        (Kind.KIND_PREEMPT, 31, None),
+        (Kind.KIND_PREEMPT, 30, None),
+    ],
+)
+async def test_a_pods_own_grace_is_cut_only_for_a_machine_that_goes_anyway(
+    server: FakeServer, kind: Any, grace: int, given: int | None
+) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1")
+    async with living(server) as life:
+        life.reclaim("n1", grace=grace, kind=kind)
+        await settle()
+    assert server.evictions == [("web-1", given)]
+
+
+async def test_a_pod_that_the_watch_has_not_shown_yet_keeps_the_node_from_being_empty(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        hidden, server.sinks = server.sinks, [each for each in server.sinks if each[0] is NODES]
+        server.pod("late", "n1")
+        life.reclaim("n1", grace=60)
+        await clock.advance(10)
+        assert life.reports() == []
+        server.sinks = hidden
+        server.change(PODS, "late", {"metadata": {"labels": {"seen": "now"}}}, "default")
+        await clock.advance(2)
+        assert server.evictions == [("late", None)]
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_an_eviction_that_is_granted_is_not_asked_for_again(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1")
+    server.lingering = True
+    async with living(server) as life:
+        life.reclaim("n1", grace=20)
+        await clock.advance(21)
+        assert server.evictions == [("web-1", None)]
+        assert life.reason() == "pod default/web-1 is left: it was still terminating"
+
+
+async def test_many_nodes_drain_at_once_and_the_ack_counts_those_found(server: FakeServer) -> None:
+    for number in range(40):
+        server.node(f"n{number}")
+        server.pod(f"pod-{number}", f"n{number}")
+    async with living(server) as life:
+        life.reclaim(*(f"n{number}" for number in range(41)))
+        await settle()
+        await settle()
+        assert life.acks() == [("i-1", 40)]
+        assert sorted(life.reports()) == sorted((f"n{number}", "DRAINED") for number in range(41))
+
+
+async def test_a_node_is_found_by_its_provider_id_and_reported_under_the_shards_name(server: FakeServer) -> None:
+    server.node("ip-10-0-0-7", provider_id="sim://h1")
+    server.node("m-1", provider_id="sim://other")
+    async with living(server) as life:
+        update = pb.NodeStateUpdate(
+            machine_id="m-1",
+            cluster_id="prod",
+            provider_id="sim://h1",
+            state=provider_pb2.MACHINE_STATE_CONFIGURED,
+        )
+        life.machines.heard(update)
+        life.reclaim("m-1")
+        await settle()
+        assert annotations(server, "ip-10-0-0-7")[CALLED] == "m-1"
+        assert life.reports() == [("m-1", "DRAINED")]
+        assert not node(server, "m-1").spec.unschedulable
+        life.sent.clear()
+        life.work.opened()
+        assert life.sent[0].cordoned_nodes.nodes[0].node == "m-1"
+
+
+# Repeats, withdrawals, cordons of others.
+
+
+async def test_a_repeat_sets_the_deadline_anew_and_is_acknowledged_again(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1", grace=60)
+        await clock.advance(30)
+        life.reclaim("n1", grace=100)
+        await clock.advance(99)
+        assert life.acks() == [("i-1", 1)] * 2
+        assert annotations(server)[DEADLINE] == "2026-11-15T12:02:10Z"
+        assert life.reports() == []
+        await clock.advance(2)
+        assert life.reports() == [("n1", "FAILED")]
+
+
+async def test_a_repeat_after_the_end_reports_the_end_again(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        for _ in range(2):
+            life.reclaim("n1")
+            await settle()
+        assert life.reports() == [("n1", "DRAINED")] * 2
+
+
+async def test_a_withdrawn_reclaim_uncordons_and_evicts_no_more(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(5)
+        life.withdraw()
+        await settle()
+        server.budgets.clear()
+        await clock.advance(600)
+        assert not node(server).spec.unschedulable
+        assert annotations(server) == {}
+        assert server.evictions == []
+        assert life.reports() == []
+
+
+async def test_a_withdrawal_while_the_cordon_is_on_its_way_undoes_it(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await asyncio.sleep(0)
+        life.withdraw()
+        await settle()
+        assert not node(server).spec.unschedulable
+        assert annotations(server) == {}
+        assert life.acks() == []
+
+
+async def test_a_withdrawal_of_some_nodes_leaves_the_others(server: FakeServer) -> None:
+    server.node("n1")
+    server.node("n2")
+    async with living(server) as life:
+        life.reclaim("n1", "n2")
+        await settle()
+        life.withdraw("n1")
+        await settle()
+        assert not node(server, "n1").spec.unschedulable
+        assert node(server, "n2").spec.unschedulable
+
+
+async def test_a_cordon_by_somebody_else_stays_when_ours_goes(server: FakeServer) -> None:
+    server.node("n1", unschedulable=True)
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+        life.reclaim("n1", grace=500)
+        await settle()
+        life.withdraw()
+        await settle()
+        assert node(server).spec.unschedulable
+        assert annotations(server) == {}
+
+
+async def test_a_newer_instruction_takes_the_node_over(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1", name="old")
+        await settle()
+        life.reclaim("n1", name="new")
+        await settle()
+        life.withdraw(name="old")
+        await settle()
+        assert annotations(server)[INSTRUCTION] == "new"
+        assert node(server).spec.unschedulable
+
+
+# UIDs.
+
+
+async def test_a_node_made_anew_under_the_same_name_is_not_touched(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1", grace=60)
+        await clock.advance(5)
+        server.node("n1")
+        server.budgets.clear()
+        await clock.advance(100)
+        assert life.reports() == [("n1", "FAILED")]
+        assert server.evictions == []
+        assert annotations(server) == {}
+
+
+async def test_a_node_made_anew_before_the_cordon_took_effect_is_not_cordoned(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        server.sinks.clear()
+        server.node("n1")
+        await settle()
+        assert not node(server).spec.unschedulable
+        assert life.acks() == [("i-1", 0)]
+
+
+async def test_a_node_that_is_gone_is_as_empty_as_can_be(server: FakeServer) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1", "absent")
+        await settle()
+        server.remove(NODES, "n1")
+        await settle()
+        assert life.reports() == [("absent", "DRAINED"), ("n1", "DRAINED")]
+        assert list(life.drains) == []
+
+
+async def test_a_node_that_others_change_meanwhile_is_looked_at_anew(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        watched, server.sinks = server.sinks, []
+        server.change(NODES, "n1", {"metadata": {"annotations": {"theirs": "1"}}})
+        life.reclaim("n1")
+        await settle()
+        server.sinks = watched
+        assert life.acks() == [("i-1", 1)]
+        assert node(server).metadata.annotations["theirs"] == "1"
+
+
+# Sessions and trouble.
+
+
+async def test_nothing_is_reported_to_a_session_that_has_not_named_the_instruction(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+        life.work.closed()
+        life.sent.clear()
+        life.work.opened()
+        named = life.sent[0].cordoned_nodes.nodes
+        assert [(each.instruction_id, each.node) for each in named] == [("i-1", "n1")]
+        server.budgets.clear()
+        await clock.advance(20)
+        assert server.names(PODS) == []
+        assert life.reports() == []
+        life.reclaim("n1")
+        await settle()
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_an_api_server_that_is_away_only_delays(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1")
+    server.refuse = UnreachableError
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(30)
+        assert life.acks() == []
+        server.refuse = lambda _verb, _name: None
+        await clock.advance(30)
+        assert life.acks() == [("i-1", 1)]
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_an_eviction_that_fails_for_another_reason_is_tried_again_and_named(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1")
+    two_budgets = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    server.refuse = lambda verb, name: ApiError(verb, name, two_budgets, code=500) if verb == "evict" else None
+    async with living(server) as life:
+        life.reclaim("n1", grace=30)
+        await clock.advance(31)
+        assert life.reason() == f"pod default/web-1 is left: {two_budgets}"
+        assert len([verb for verb, _ in server.calls if verb == "evict"]) > 3
+
+
+# Restarts.
+
+
+async def test_a_new_life_goes_on_before_there_is_a_session(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1", grace=60)
+        await clock.advance(20)
+    await clock.advance(20)
+    async with living(server) as life:
+        await clock.advance(19)
+        assert node(server).spec.unschedulable
+        await clock.advance(2)
+        assert not node(server).spec.unschedulable
+        assert annotations(server) == {}
+        assert life.reports() == []
+
+
+@pytest.mark.parametrize("written", ["", "soon", "2026-11-15T12:00:00", "9999-99-99T00:00:00Z"])
+async def test_a_deadline_that_cannot_be_read_is_over(server: FakeServer, written: str) -> None:
+    server.node("n1", unschedulable=True)
+    server.change(
+        NODES, "n1", {"metadata": {"annotations": {INSTRUCTION: "i-1", DEADLINE: written, KIND: "KIND_RECLAIM"}}}
+    )
+    server.pod("web-1", "n1")
+    async with living(server):
+        await settle()
+    assert server.evictions == []
+    assert not node(server).spec.unschedulable
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+@pytest.mark.parametrize("step", range(8))
+@pytest.mark.parametrize("ending", ["drained", "given up", "withdrawn"])
+async def test_an_operator_that_dies_at_any_step_leaves_nothing_behind(
+    server: FakeServer, clock: FakeClock, ending: str, step: int, takes_effect: bool
+) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.pod("web-2", "n1", app="web")
+    if ending != "drained":
+        server.budgets["web"] = 1
+    server.die_at = step, takes_effect
+    async with living(server) as life:
+        life.reclaim("n1", grace=60)
+        await clock.advance(3)
+        if ending == "withdrawn":
+            life.withdraw()
+        await clock.advance(3)
+    server.die_at = None
+    server.died.clear()
+    async with living(server) as life:
+        # The shard's part: it says again what stands, and withdraws what it does not know.
+        named = {each.node for frame in life.sent for each in frame.cordoned_nodes.nodes}
+        if ending != "withdrawn":
+            life.reclaim("n1", grace=54)
+        elif named:
+            life.withdraw("n1")
+        await clock.advance(100)
+        cordoned = ending == "drained"
+        assert node(server).spec.unschedulable is cordoned
+        assert bool(annotations(server)) is cordoned
+        left = {"drained": 0, "given up": 1, "withdrawn": 1}[ending]
+        assert len(server.names(PODS)) >= left
+        if ending != "withdrawn":
+            assert len(server.names(PODS)) == left
+            assert life.reports() == [("n1", "DRAINED" if cordoned else "FAILED")]
+
+
+# Laws.
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reclaim"), st.sampled_from(["a", "b"]), st.sampled_from([0, 5, 40])),
+        st.tuples(st.just("withdraw"), st.sampled_from(["a", "b", "c"]), st.just(0)),
+        st.tuples(st.just("advance"), st.just(""), st.sampled_from([0, 1, 10, 60])),
+        st.tuples(st.just("remake"), st.just(""), st.booleans().map(int)),
+        st.tuples(st.just("restart"), st.just(""), st.just(0)),
+        st.tuples(st.just("reconnect"), st.just(""), st.just(0)),
+        st.tuples(st.just("allow"), st.just(""), st.booleans().map(int)),
+    ),
+    max_size=12,
+)
+
+
+@given(steps=STEPS, theirs=st.booleans(), kind=st.sampled_from([Kind.KIND_RECLAIM, Kind.KIND_PREEMPT]))
+def test_no_cordon_but_ours_is_taken_off_and_none_of_ours_is_left(steps: Any, theirs: bool, kind: Any) -> None:
+    """Whatever happens, a Node that somebody else cordoned stays cordoned, and ours go with their instructions."""
+
+    async def story() -> None:
+        clock = FakeClock()
+        server = FakeServer(clock)
+        server.node("n1", unschedulable=theirs)
+        server.pod("web-1", "n1", app="web")
+        server.budgets["web"] = 1
+        is_theirs = theirs
+        async with _lives(server) as lives:
+            for step, name, number in steps:
+                life = lives[-1]
+                match step:
+                    case "reclaim":
+                        life.reclaim("n1", name=name, grace=number, kind=kind)
+                    case "withdraw":
+                        life.withdraw(name=name)
+                    case "advance":
+                        await clock.advance(number)
+                    case "remake":
+                        is_theirs = bool(number)
+                        server.node("n1", unschedulable=is_theirs)
+                    case "restart":
+                        await settle()
+                        await lives.renew()
+                    case "reconnect":
+                        life.work.closed()
+                        life.work.opened()
+                    case "allow":
+                        server.budgets["web"] = number
+                await settle()
+                assert node(server).spec.unschedulable or not is_theirs
+                assert (INSTRUCTION in annotations(server)) <= node(server).spec.unschedulable
+            for name in ("a", "b"):
+                lives[-1].withdraw(name=name)
+            await clock.advance(60)
+            assert annotations(server) == {}
+            assert node(server).spec.unschedulable == is_theirs
+
+    asyncio.run(story())
+
+
+class _Lives(list[Life]):
+    """Lives of the operator, one after the other on one server."""
+
+    def __init__(self, server: FakeServer) -> None:
+        super().__init__()
+        self._server = server
+        self._living: Any = None
+
+    async def renew(self) -> None:
+        await self.end()
+        self._living = living(self._server)
+        self.append(await self._living.__aenter__())
+
+    async def end(self) -> None:
+        if self._living is not None:
+            await self._living.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def _lives(server: FakeServer) -> AsyncIterator[_Lives]:
+    lives = _Lives(server)
+    await lives.renew()
+    try:
+        yield lives
+    finally:
+        await lives.end()
