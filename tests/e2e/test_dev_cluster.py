@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bigfleet.kube.client import Client
 from bigfleet.kube.resources import PODS
 from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
@@ -43,14 +44,14 @@ spec:
 """
 
 
+async def runs(client: Client, pod: str) -> bool:
+    return (await client.get(PODS, pod, "default")).status.phase == "Running"
+
+
 async def test_a_pod_is_bound_and_runs(control_plane: ControlPlane) -> None:
     await apply(control_plane, NODE, POD)
     async with admin(control_plane) as client:
-
-        async def running() -> bool:
-            return (await client.get(PODS, "p1", "default")).status.phase == "Running"
-
-        await until(running, "the pod runs")
+        await until(lambda: runs(client, "p1"), "the pod runs")
         assert (await client.get(PODS, "p1", "default")).spec.node_name == "n1"
 
 
@@ -67,6 +68,10 @@ async def test_what_is_stored_survives_a_restart_of_the_api_server(control_plane
     before = await control_plane.kubectl("get", "namespace", "kept", "--output=jsonpath={.metadata.uid}")
     await control_plane.restart_api_server()
     assert await control_plane.kubectl("get", "namespace", "kept", "--output=jsonpath={.metadata.uid}") == before
+    # And everything else finds it again.
+    await apply(control_plane, NODE, POD.replace("p1", "p2"))
+    async with admin(control_plane) as client:
+        await until(lambda: runs(client, "p2"), "a pod made after the restart runs")
     control_plane.check()
 
 
@@ -110,6 +115,14 @@ async def test_a_detached_cluster_runs_until_it_is_taken_down(binaries: Binaries
     kubectl = [str(binaries["kubectl"]), f"--kubeconfig={kubeconfig}", "get", "crd", "--output=name"]
     crds = await asyncio.to_thread(subprocess.check_output, kubectl, text=True)
     assert "capacityrequests.bigfleet.lucy.sh" in crds
+    again = subprocess.run(
+        [sys.executable, "-m", "bigfleet", "dev", "cluster", "up", "--name", "a", "--detach"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 1
+    assert again.stderr.startswith("bigfleet dev: cluster 'a' runs already")
     await asyncio.to_thread(bigfleet, "dev", "cluster", "down", "--name", "a")
     assert len(bigfleet("dev", "cluster", "list").splitlines()) == 1
     assert [each.name for each in kubeconfig.parents[1].iterdir()] == ["a.lock"]

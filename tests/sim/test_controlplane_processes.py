@@ -157,10 +157,13 @@ def test_a_name_is_held_once(state: Path) -> None:
     assert places.sights() == []
 
 
-@pytest.mark.parametrize("name", ["", "-", "A", "a/b", "..", "a" * 41])
-def test_a_name_that_is_no_folder_is_refused(state: Path, name: str) -> None:
-    with pytest.raises(ControlPlaneError, match="cannot name a cluster"):
-        places.held(name).__enter__()
+@pytest.mark.parametrize("name", ["", "-", "A", "a/b", ".", "..", "../..", "a" * 41])
+def test_a_name_that_leads_elsewhere_is_refused(state: Path, name: str) -> None:
+    state.mkdir(parents=True)
+    for use in (places.held(name).__enter__, lambda: places.end(name), lambda: places.log_of(name)):
+        with pytest.raises(ControlPlaneError, match="cannot name a cluster"):
+            use()
+    assert state.is_dir()
 
 
 def test_states_are_seen(state: Path) -> None:

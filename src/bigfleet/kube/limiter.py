@@ -4,6 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+# Less of a token than this is rounding, and no clock can tell the time it takes.
+_NEXT_TO_NOTHING = 1e-6
+
 
 class Limiter:
     """So many calls a second on average, and so many at once after a pause."""
@@ -28,7 +31,7 @@ class Limiter:
     async def take(self) -> None:
         """Wait for a token and take it."""
         async with self._turn:
-            while (missing := 1.0 - self._level()) > 0:
+            while (missing := 1.0 - self._level()) > _NEXT_TO_NOTHING:
                 await self._sleep(missing / self._qps)
             self._tokens -= 1.0
 

@@ -118,7 +118,7 @@ class Core:
         self._sent: dict[str, _Sent] = {}
         self._short: set[NeedKey] | None = None
         self._next, self._last = math.inf, -math.inf
-        self._synced = False
+        self._synced = self._refused = False
 
     def complete(self, parts: Parts) -> None:
         """The parts that need this one to send; nothing happens before."""
@@ -258,8 +258,10 @@ class Core:
             self._short = {_need_key(key) for key in ack.short_needs}
             self.parts.available.rolled_up(sent.fingerprints)
             self.parts.acknowledger.acknowledge(sent.waiting)
-        elif not ack.echo:
+        elif not ack.echo and not self._refused:
+            # Once, and not for every roll-up of the minute that the shard takes to believe a fall.
             _log.warning("rollup_refused", reason=ack.rejection_reason or "none was given")
+        self._refused = not ack.echo
 
     def _urgent(self) -> None:
         """Somebody should not wait for the next roll-up."""

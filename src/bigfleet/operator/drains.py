@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from bigfleet.kube.objects import Node, Pod
+from bigfleet.model.machine import MachineState
 from bigfleet.operator.machines import Machines, NodesSeen, find_node
 from bigfleet.operator.pods import is_daemon, is_mirror
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -217,7 +218,7 @@ class Drains:
         return started
 
     def withdrawn(self, withdrawn: pb.ReclaimWithdrawn) -> list[str]:
-        """The instruction stands no more, or not for these nodes; returns the names of the Nodes to uncordon."""
+        """The instruction stands no more, or not for these nodes; returns their Nodes, which may have to change."""
         name, nodes = withdrawn.instruction_id, frozenset(withdrawn.nodes)
         if not nodes:
             self._named.discard(name)
@@ -226,10 +227,20 @@ class Drains:
             hold for hold in self._holds.values() if hold.instruction == name and (not nodes or hold.called in nodes)
         ]
         for hold in freed:
-            hold.phase = Phase.UNCORDONING
+            stays = self._is_leaving(hold)
+            hold.phase = Phase.DRAINED if stays else Phase.UNCORDONING
             self._settle_ack(hold, found=False)
-            _log.info("reclaim_withdrawn", instruction=name, node=hold.node, reason=withdrawn.reason[:_MAX_REASON])
+            reason = withdrawn.reason[:_MAX_REASON]
+            _log.info("reclaim_withdrawn", instruction=name, node=hold.node, reason=reason, stays_cordoned=stays)
         return [hold.node for hold in freed]
+
+    def _is_leaving(self, hold: Hold) -> bool:
+        """Whether the machine has left, or is past keeping: its Node stays cordoned until it goes.
+
+        Its kubelet is gone, but for most of a minute nobody knows, and pods must not be bound to it.
+        """
+        machine = self._machines.by_node_name(hold.called)
+        return machine is not None and machine.state is not MachineState.CONFIGURED
 
     # What is to be done.
 

@@ -56,17 +56,15 @@ def home() -> Path:
 
 def log_of(name: str) -> Path:
     """What the process behind a detached cluster says."""
-    return home() / f"{name}.log"
+    return _folder(name).with_name(f"{name}.log")
 
 
 @contextmanager
 def held(name: str) -> Iterator[Path]:
     """Hold this name: an empty folder is there for the body, and gone after it."""
-    if not _NAME.fullmatch(name):
-        raise ControlPlaneError(f"{name!r} cannot name a cluster: 1 to 40 of a-z, 0-9 and -, not - at either end")
-    home().mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = _folder(name)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(name):
-        folder = home() / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         try:
@@ -85,14 +83,14 @@ def write(folder: Path, record: Record) -> None:
 def read(name: str) -> Record | None:
     """What a cluster last said of itself, if anything."""
     try:
-        return msgspec.json.decode((home() / name / _RECORD).read_bytes(), type=Record)
+        return msgspec.json.decode((_folder(name) / _RECORD).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
 def sights() -> list[Sight]:
     """Every cluster there is, by name."""
-    names = sorted(each.name for each in home().glob("*") if each.is_dir())
+    names = sorted(each.name for each in home().glob("*") if each.is_dir() and _NAME.fullmatch(each.name))
     return [Sight(name, _state(name, record := read(name)), record) for name in names]
 
 
@@ -100,15 +98,25 @@ def end(name: str) -> None:
     """Tell a cluster to end and wait until it has; clear away one that was killed."""
     record = read(name)
     if not _is_locked(name):
-        if not (home() / name).is_dir():
+        if not _folder(name).is_dir():
             raise ControlPlaneError(f"there is no cluster {name!r}; bigfleet dev cluster list shows those that are")
-        shutil.rmtree(home() / name, ignore_errors=True)
+        shutil.rmtree(_folder(name), ignore_errors=True)
     elif record is None:
         raise ControlPlaneError(f"cluster {name!r} is only just starting; try again in a moment")
     else:
         os.kill(record.pid, signal.SIGTERM)
         _await_end(name, record.pid)
     log_of(name).unlink(missing_ok=True)
+
+
+def check_free(name: str) -> None:
+    """ControlPlaneError if a cluster of this name runs."""
+    if _is_locked(name):
+        raise _running(name)
+
+
+def _running(name: str) -> ControlPlaneError:
+    return ControlPlaneError(f"cluster {name!r} runs already; bigfleet dev cluster down --name {name} ends it")
 
 
 def _await_end(name: str, pid: int) -> None:
@@ -127,8 +135,15 @@ def _state(name: str, record: Record | None) -> str:
     return "running" if record is not None and record.ready else "starting"
 
 
+def _folder(name: str) -> Path:
+    # What is here is removed as a whole, so no name may lead elsewhere.
+    if not _NAME.fullmatch(name):
+        raise ControlPlaneError(f"{name!r} cannot name a cluster: 1 to 40 of a-z, 0-9 and -, not - at either end")
+    return home() / name
+
+
 def _lock_file(name: str) -> Path:
-    return home() / f"{name}.lock"
+    return _folder(name).with_name(f"{name}.lock")
 
 
 @contextmanager
@@ -137,9 +152,7 @@ def _locked(name: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ControlPlaneError(
-                f"cluster {name!r} runs already; bigfleet dev cluster down --name {name} ends it"
-            ) from None
+            raise _running(name) from None
         yield
 
 

@@ -52,8 +52,9 @@ async def supervise(name: str, binaries: Binaries, ready: Callable[[Record], Non
 
 def leave_behind(name: str) -> Record:
     """Start a cluster under a process of its own that goes on without us, and wait until it is ready."""
-    places.home().mkdir(mode=0o700, parents=True, exist_ok=True)
+    places.check_free(name)
     log = places.log_of(name)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("wb") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "bigfleet", "dev", "cluster", "up", "--name", name],
@@ -71,4 +72,6 @@ def leave_behind(name: str) -> Record:
     except BaseException:
         process.terminate()
         raise
-    raise ControlPlaneError(log.read_text(errors="replace").strip()[-_MAX_SHOWN:])
+    said = log.read_text(errors="replace").strip().removeprefix("bigfleet dev: ")
+    log.unlink()
+    raise ControlPlaneError(f"the process behind the cluster ended: {said[-_MAX_SHOWN:]}")

@@ -19,7 +19,7 @@ from bigfleet.operator.nodes import Nodes
 from bigfleet.operator.pods import Pods
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.fakes import BUDGET, FakeClock, FakeServer, settle
+from node_life.fakes import BUDGET, FakeClock, FakeServer, settle
 
 Kind = pb.ReclaimInstruction
 OURS = {INSTRUCTION, DEADLINE, KIND, CALLED, WAS_CORDONED}

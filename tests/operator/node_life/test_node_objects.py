@@ -16,7 +16,7 @@ from bigfleet.operator.nodes import Nodes
 from bigfleet.operator.readiness import Readiness
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.fakes import FakeClock, FakeServer, settle
+from node_life.fakes import FakeClock, FakeServer, settle
 
 
 class Life:

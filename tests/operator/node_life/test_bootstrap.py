@@ -23,7 +23,7 @@ from bigfleet.operator.template import LiveTemplate, Template
 from bigfleet.operator.tokens import Tokens
 from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.fakes import FakeClock, FakeServer, settle
+from node_life.fakes import FakeClock, FakeServer, settle
 
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 SHORT = "{{ .ClusterID }} {{ .MachineID }} {{ .NodeName }} {{ .Token }} {{ .NodeSelector | to_json }} {{ .ProviderID }}"
@@ -155,7 +155,7 @@ async def test_many_requests_are_answered_each_with_its_own_token(server: FakeSe
     assert len(server.names(SECRETS)) == 100
 
 
-@pytest.mark.parametrize("steps", range(6))
+@pytest.mark.parametrize("steps", range(5))
 async def test_a_withdrawn_request_is_not_answered_and_leaves_no_token(server: FakeServer, steps: int) -> None:
     async with living(server) as life:
         await settle()
@@ -165,6 +165,16 @@ async def test_a_withdrawn_request_is_not_answered_and_leaves_no_token(server: F
         life.bootstrap.withdrawn("r-1")
         await settle()
         assert life.sent == []
+    assert server.names(SECRETS) == []
+
+
+async def test_a_request_withdrawn_after_its_answer_leaves_no_token_either(server: FakeServer) -> None:
+    async with living(server) as life:
+        life.ask()
+        await settle()
+        life.bootstrap.withdrawn("r-1")
+        await settle()
+        assert len(life.sent) == 1
     assert server.names(SECRETS) == []
 
 
