@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from bigfleet.kube.auth import load
 from bigfleet.kube.client import Client
 from bigfleet.sim.controlplane.cluster import ControlPlane
 
@@ -41,7 +40,7 @@ async def apply(plane: ControlPlane, *manifests: str | dict[str, object]) -> Non
 @asynccontextmanager
 async def admin(plane: ControlPlane, qps: float = 500.0, burst: int = 1000) -> AsyncIterator[Client]:
     """A client that may do everything."""
-    async with Client(load(plane.kubeconfig), qps=qps, burst=burst) as client:
+    async with Client(plane.config, qps=qps, burst=burst) as client:
         yield client
 
 

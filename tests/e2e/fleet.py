@@ -6,28 +6,30 @@ import base64
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import yaml
+from program import Program
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.objects import Node, Pod
 from bigfleet.kube.resources import NODES, PODS
+from bigfleet.kube.watch import Watcher
 from bigfleet.sim.cloud.hosts import beside, existing
 from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
-from e2e.cluster import admin, apply, until
-from faults.stage import Program
+from e2e.cluster import admin, apply
 
 _ROOT = Path(__file__).parents[2]
 _BIGFLEET = str(Path(sys.executable).with_name("bigfleet"))
 _NAMESPACE = "bigfleet-system"
+_LOOK_SECONDS = 0.25
 
 AT_ONCE = dict.fromkeys(("create", "configure", "join", "drain", "wipe", "delete"), "100ms")
 """Latencies of a cloud that is in a hurry."""
@@ -50,32 +52,66 @@ def pool(name: str, count: int, cpu: int = 8, **more: object) -> dict[str, objec
     return {**kind, "price_per_hour": 0.05 * cpu, "resources": resources, **more}
 
 
+class Pods:
+    """A sink of a watch on pods: looking at thousands of them again and again would keep the API server busy."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self.changed = asyncio.Event()
+
+    def replaced(self, pods: Sequence[Pod]) -> None:
+        self._pods = {pod.metadata.name: pod for pod in pods}
+        self.changed.set()
+
+    def put(self, pod: Pod) -> None:
+        self._pods[pod.metadata.name] = pod
+        self.changed.set()
+
+    def removed(self, pod: Pod) -> None:
+        self._pods.pop(pod.metadata.name, None)
+        self.changed.set()
+
+    def of(self, app: str = "") -> list[Pod]:
+        """Those of one Deployment, or all."""
+        return [pod for pod in self._pods.values() if not app or pod.metadata.labels.get("app") == app]
+
+    def phases(self, app: str = "") -> Counter[str]:
+        """How many are in each phase."""
+        return Counter(pod.status.phase for pod in self.of(app))
+
+
 class Cluster:
-    """One cluster, its operator and its pod controller."""
+    """One cluster, its operator and its pod controller. `pods` are those of the namespace default."""
 
     def __init__(self, name: str, plane: ControlPlane, client: Client, folder: Path) -> None:
         self.name, self.plane, self.client, self._folder = name, plane, client, folder
         self.programs: dict[str, Program] = {}
+        self.pods = Pods()
 
-    async def pods(self, namespace: str = "default", labels: str = "") -> list[Pod]:
-        """Its pods, those of BigFleet's own Deployments aside."""
-        return await self.client.list(PODS, namespace, labels=labels)
-
-    async def phases(self, labels: str = "") -> Counter[str]:
-        """How many of its pods are in each phase."""
-        return Counter(pod.status.phase for pod in await self.pods(labels=labels))
+    async def watch(self) -> None:
+        """Keep `pods` as they are, until cancelled."""
+        await Watcher(self.client, PODS, self.pods, namespace="default").run()
 
     async def nodes(self) -> dict[str, Node]:
         """Its Nodes by name."""
         return {node.metadata.name: node for node in await self.client.list(NODES)}
 
-    async def runs(self, count: int, labels: str = "", seconds: float = 60.0) -> None:
+    async def runs(self, count: int, app: str = "", seconds: float = 60.0) -> None:
         """Wait until so many pods run, and none else is there."""
+        await self.has({"Running": count} if count else {}, app, seconds)
 
-        async def do() -> bool:
-            return await self.phases(labels) == ({"Running": count} if count else {})
-
-        await until(do, f"{count} pods {labels} run in {self.name}", seconds)
+    async def has(self, phases: dict[str, int], app: str = "", seconds: float = 60.0) -> None:
+        """Wait until so many pods are in each phase."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.pods.phases(app) != phases:
+                    self.pods.changed.clear()
+                    await self.pods.changed.wait()
+                    # Thousands of changes come at once, and counting all pods after each of them takes a core.
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            found = dict(self.pods.phases(app))
+            raise AssertionError(f"not within {seconds:g} s in {self.name}: {app} {phases}, but {found}") from None
 
     async def deploy(
         self, name: str, replicas: int, cpu: str, *, memory: str = "100Mi", spec: dict[str, Any] | None = None
@@ -149,6 +185,8 @@ class Fleet:
             await self._stack.enter_async_context(plane)
         client = await self._stack.enter_async_context(admin(plane))
         cluster = self.clusters[name] = Cluster(name, plane, client, self.folder)
+        watching = asyncio.create_task(cluster.watch())
+        self._stack.callback(watching.cancel)
         await apply(plane, *_without_deployments("operator.yaml", "pod-controller.yaml"))
         await self.start_operator(cluster)
         if pod_controller is not None:

@@ -3,14 +3,17 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.resources import PODS
+from bigfleet.sim.controlplane import cluster
 from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
@@ -83,18 +86,30 @@ async def test_a_program_that_dies_is_noticed(binaries: Binaries, tmp_path: Path
             await watching
 
 
+async def test_a_port_that_is_taken_at_the_last_moment_is_given_up(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = msgspec.structs.replace(cluster._free_ports(), etcd=taken.getsockname()[1])
+        chosen = iter([first, cluster._free_ports()])
+        monkeypatch.setattr(cluster, "_free_ports", lambda: next(chosen))
+        async with ControlPlane("second", tmp_path, binaries) as plane:
+            assert plane._ports.etcd != first.etcd
+            plane.check()
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return tmp_path
 
 
-def bigfleet(*arguments: str) -> str:
-    """What the command prints; it must work."""
+def bigfleet(*arguments: str, code: int = 0) -> str:
+    """What the command prints, or complains of where it must fail."""
     command = [sys.executable, "-m", "bigfleet", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
 
 
 def children_of(pid: int) -> list[int]:
@@ -115,14 +130,8 @@ async def test_a_detached_cluster_runs_until_it_is_taken_down(binaries: Binaries
     kubectl = [str(binaries["kubectl"]), f"--kubeconfig={kubeconfig}", "get", "crd", "--output=name"]
     crds = await asyncio.to_thread(subprocess.check_output, kubectl, text=True)
     assert "capacityrequests.bigfleet.lucy.sh" in crds
-    again = subprocess.run(
-        [sys.executable, "-m", "bigfleet", "dev", "cluster", "up", "--name", "a", "--detach"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert again.returncode == 1
-    assert again.stderr.startswith("bigfleet dev: cluster 'a' runs already")
+    refused = await asyncio.to_thread(bigfleet, "dev", "cluster", "up", "--name", "a", "--detach", code=1)
+    assert refused.startswith("bigfleet dev: cluster 'a' runs already")
     await asyncio.to_thread(bigfleet, "dev", "cluster", "down", "--name", "a")
     assert len(bigfleet("dev", "cluster", "list").splitlines()) == 1
     assert [each.name for each in kubeconfig.parents[1].iterdir()] == ["a.lock"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from program import DEADLINE, Program
 
 from bigfleet.model.need import Need, Rollup
 from bigfleet.model.profile import Profile, Requirement
@@ -29,10 +30,10 @@ from bigfleet.sim.cloud.hosts import beside, existing
 from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
 from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
-from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.transport.address import UnixAddress
 from bigfleet.wire.needs import rollup_to_wire
+from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1 import shard_pb2 as shard_pb
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin
@@ -40,9 +41,6 @@ from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
 from bigfleet.wire.v1alpha1.shardadmin_pb2_grpc import ShardAdminStub
 
 SHARD_ID = "shard-0"
-DEADLINE = 60.0
-"""How long anything may take before it counts as not happening."""
-
 _BIGFLEET = str(Path(sys.executable).with_name("bigfleet"))
 _FAULTY = str(Path(__file__).with_name("faulty.py"))
 _LOOK_SECONDS = 0.05
@@ -80,99 +78,6 @@ async def until(is_so: Callable[[], Awaitable[object] | object], what: str = "")
                 await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
         raise AssertionError(f"it did not come to this within {DEADLINE:.0f} s: {what or is_so}") from None
-
-
-class Program:
-    """One process. Its log is read as it comes, a mapping for each line of JSON and a `text` for any other."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self.name, self.process = name, process
-        self.lines: list[dict[str, Any]] = []
-        self._more = asyncio.Event()
-        self._reading = asyncio.create_task(self._read())
-
-    @classmethod
-    async def start(cls, name: str, *command: str) -> "Program":
-        """Start it; its standard input stays open."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe, limit=2**24)
-        return cls(name, process)
-
-    async def said(self, event: str, seconds: float = DEADLINE, **fields: object) -> dict[str, Any]:
-        """The first line of that event with those fields, once it is there."""
-        seen = 0
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    for line in self.lines[seen:]:
-                        if line.get("event") == event and all(line.get(key) == fields[key] for key in fields):
-                            return line
-                    seen = len(self.lines)
-                    if self._reading.done():
-                        break
-                    self._more.clear()
-                    await self._more.wait()
-        except TimeoutError:
-            pass
-        raise AssertionError(f"{self.name} never said {event} {fields}: {self.lines[-20:]}")
-
-    def has_said(self, event: str) -> bool:
-        """Whether there was a line of that event."""
-        return any(line.get("event") == event for line in self.lines)
-
-    def tell(self, command: str) -> None:
-        """Write a line to its standard input."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{command}\n".encode())
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
-        with suppress(ProcessLookupError):
-            self.process.send_signal(number)
-
-    async def ended(self) -> int:
-        """Its exit code, once it and its log have ended."""
-        try:
-            async with asyncio.timeout(DEADLINE):
-                code = await self.process.wait()
-                await self._reading
-                return code
-        except TimeoutError:
-            raise AssertionError(f"{self.name} did not end: {self.lines[-5:]}") from None
-
-    async def kill(self) -> None:
-        """End it as a loss of power would."""
-        with suppress(ProcessLookupError):
-            self.process.kill()
-        await self.ended()
-
-    async def stop(self) -> int:
-        """End it as a person would; its exit code."""
-        with suppress(ProcessLookupError):
-            self.process.terminate()
-        return await self.ended()
-
-    @property
-    def texts(self) -> list[str]:
-        """What it wrote that is no line of its log."""
-        return [line["text"] for line in self.lines if "text" in line]
-
-    def memory_mib(self, field: str = "VmRSS") -> float:
-        """What it holds now, or VmHWM: the most that it ever held."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition(f"{field}:")[2].split()[0]) / 1024
-
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for raw in self.process.stderr:
-            text = raw.decode(errors="replace").rstrip()
-            try:
-                line = json.loads(text)
-            except ValueError:
-                line = {"text": text}
-            self.lines.append(line if isinstance(line, dict) else {"text": text})
-            self._more.set()
-        self._more.set()
 
 
 class Cloud:

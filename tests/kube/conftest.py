@@ -54,7 +54,7 @@ class Server:
 Serving = Callable[..., AbstractAsyncContextManager[Server]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serving() -> Serving:
     """`async with serving(tls=None) as server`."""
     return serve

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import total
-from bigfleet.operator.feedback import Feedback, Placement
+from bigfleet.operator.feedback import STILL_SECONDS, Feedback, Placement
 
 UNIT = (("cpu", 1000),)
 
@@ -19,9 +19,28 @@ ROW = need(1).key
 
 
 def placed(
-    unschedulable: int, *, short: set[NeedKey] | None = frozenset(), moving: bool = False, empty: int = 0  # type: ignore[assignment]
+    unschedulable: int,
+    *,
+    short: set[NeedKey] | None = frozenset(),
+    moving: bool = False,
+    empty: int = 0,  # type: ignore[assignment]
 ) -> Placement:
     return Placement(unschedulable={ROW: unschedulable}, short=short, moving=moving, empty=empty)
+
+
+class Patient(Feedback):
+    """Judged once nothing has moved for long enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def judged(self, placement: Placement) -> list[NeedKey]:
+        self.judge(placement, self.now)
+        self.now += STILL_SECONDS
+        given_up = self.judge(placement, self.now)
+        self.now += 1
+        return given_up
 
 
 def asked(feedback: Feedback, pods: int = 10) -> int:
@@ -30,52 +49,63 @@ def asked(feedback: Feedback, pods: int = 10) -> int:
 
 
 def test_a_covered_row_is_raised_by_its_unschedulable_pods() -> None:
-    feedback = Feedback()
-    assert feedback.judge(placed(3)) == []
+    feedback = Patient()
+    assert feedback.judged(placed(3)) == []
     assert asked(feedback) == 13
 
 
 def test_nothing_is_raised_while_short_moving_or_unanswered() -> None:
-    feedback = Feedback()
-    feedback.judge(placed(3, short={ROW}))
-    feedback.judge(placed(3, moving=True))
-    feedback.judge(placed(3, short=None))
+    feedback = Patient()
+    feedback.judged(placed(3, short={ROW}))
+    feedback.judged(placed(3, moving=True))
+    feedback.judged(placed(3, short=None))
     assert asked(feedback) == 10
 
 
-def test_after_two_raises_that_placed_none_there_is_no_third_and_it_is_said_once() -> None:
+def test_nodes_that_have_just_come_are_given_time() -> None:
     feedback = Feedback()
-    assert [feedback.judge(placed(2)) for _ in range(2)] == [[], []]
+    feedback.judge(placed(3, moving=True), 0.0)
+    feedback.judge(placed(3), 1.0)
+    feedback.judge(placed(3), STILL_SECONDS)
+    assert asked(feedback) == 10
+    feedback.judge(placed(3), 1.0 + STILL_SECONDS)
+    feedback.judge(placed(3), 2.0 + STILL_SECONDS)
+    assert asked(feedback) == 13
+
+
+def test_after_two_raises_that_placed_none_there_is_no_third_and_it_is_said_once() -> None:
+    feedback = Patient()
+    assert [feedback.judged(placed(2)) for _ in range(2)] == [[], []]
     assert asked(feedback) == 14
-    assert feedback.judge(placed(2)) == [ROW]
-    assert feedback.judge(placed(2)) == []
+    assert feedback.judged(placed(2)) == [ROW]
+    assert feedback.judged(placed(2)) == []
     assert asked(feedback) == 14
 
 
 def test_a_raise_that_placed_some_does_not_count_against_the_next() -> None:
-    feedback = Feedback()
+    feedback = Patient()
     for left in (5, 4, 3, 2, 1):
-        assert feedback.judge(placed(left)) == []
+        assert feedback.judged(placed(left)) == []
     assert asked(feedback) == 25
 
 
 def test_it_is_let_go_only_as_far_as_nodes_stand_empty_and_not_while_pods_wait() -> None:
-    feedback = Feedback()
-    feedback.judge(placed(3))
-    feedback.judge(placed(0))
+    feedback = Patient()
+    feedback.judged(placed(3))
+    feedback.judged(placed(0))
     assert asked(feedback) == 13
-    feedback.judge(placed(1, short={ROW}, empty=9))
+    feedback.judged(placed(1, short={ROW}, empty=9))
     assert asked(feedback) == 13
-    feedback.judge(placed(0, empty=2))
+    feedback.judged(placed(0, empty=2))
     assert asked(feedback) == 11
-    feedback.judge(placed(0, empty=1))
+    feedback.judged(placed(0, empty=1))
     assert asked(feedback) == 10
     assert feedback.units == {}
 
 
 def test_a_row_that_nobody_asks_for_is_not_held_up_by_a_raise() -> None:
-    feedback = Feedback()
-    feedback.judge(placed(3))
+    feedback = Patient()
+    feedback.judged(placed(3))
     other = need(4, priority=9)
     assert feedback.apply((other,)) == (other,)
     assert asked(feedback) == 10
@@ -83,11 +113,11 @@ def test_a_row_that_nobody_asks_for_is_not_held_up_by_a_raise() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.booleans(), st.integers(0, 3))))
 def test_it_never_asks_for_less_and_without_trouble_for_no_more(steps: list[tuple[int, bool, bool, int]]) -> None:
-    feedback = Feedback()
+    feedback = Patient()
     trouble = 0
     for pods, is_short, moving, empty in steps:
         before = asked(feedback)
-        feedback.judge(placed(pods, short={ROW} if is_short else set(), moving=moving, empty=empty))
+        feedback.judged(placed(pods, short={ROW} if is_short else set(), moving=moving, empty=empty))
         after = asked(feedback)
         assert after >= 10
         assert after - before <= pods

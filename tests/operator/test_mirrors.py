@@ -11,7 +11,6 @@ import pytest
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, NotFoundError
 from bigfleet.kube.resources import AVAILABLE_CAPACITIES, UPCOMING_NODES, Resource
-from bigfleet.model.crd import AvailableCapacity, UpcomingNode
 from bigfleet.operator.available import AvailableCapacities
 from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror, object_name
 from bigfleet.operator.upcoming import DRAINED_SECONDS, SETTLED_SECONDS, UpcomingNodes
@@ -212,7 +211,9 @@ def test_every_machine_has_a_name_of_its_own(text: str, name: str) -> None:
 
 
 class TestAvailable:
-    async def said(self, *updates: pb.AvailableCapacityUpdate) -> tuple[Writes, AvailableCapacities, asyncio.Task[None]]:
+    async def said(
+        self, *updates: pb.AvailableCapacityUpdate
+    ) -> tuple[Writes, AvailableCapacities, asyncio.Task[None]]:
         server = Writes(AVAILABLE_CAPACITIES)
         running = asyncio.create_task(server.mirror.run())
         available = AvailableCapacities(server.mirror)
@@ -226,7 +227,11 @@ class TestAvailable:
         requirement = capacity_pb2.NodeSelectorRequirement(
             key="zone", operator=capacity_pb2.NodeSelectorRequirement.OPERATOR_IN, values=["eu-1a"]
         )
-        fields = {"available_count": 4, "confidence": pb.AvailableCapacityUpdate.CONFIDENCE_HIGH, "cost_per_hour": 0.384}
+        fields = {
+            "available_count": 4,
+            "confidence": pb.AvailableCapacityUpdate.CONFIDENCE_HIGH,
+            "cost_per_hour": 0.384,
+        }
         return pb.AvailableCapacityUpdate(
             supersedes_key=f"available:{profile}", requirements=[requirement], **{**fields, **more}
         )

@@ -148,10 +148,18 @@ async def tell(story: list[tuple[str, str]]) -> None:
                     await asyncio.sleep(0)
                 else:
                     await server.until(told.right)
-                    return
+                    break
+            if not left:
+                break
+        async with settled(server):
+            assert told.right()
+        server.calls.clear()
+        async with settled(server):
+            assert told.right()
+        assert server.writes() == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(steps)
 def test_whatever_happens_every_live_pod_ends_with_its_one_request(story: list[tuple[str, str]]) -> None:
     asyncio.run(tell(story))

@@ -169,9 +169,9 @@ def test_a_name_that_leads_elsewhere_is_refused(state: Path, name: str) -> None:
 def test_states_are_seen(state: Path) -> None:
     with places.held("a") as folder:
         assert [each.state for each in places.sights()] == ["starting"]
-        places.write(folder, Record(name="a", pid=1, began=2.0))
+        places.write(folder, Record(name="a", pid=1, born="1", began=2.0))
         assert [each.state for each in places.sights()] == ["starting"]
-        ready = Record(name="a", pid=1, began=2.0, kubeconfig="/k")
+        ready = Record(name="a", pid=1, born="1", began=2.0, kubeconfig="/k")
         places.write(folder, ready)
         assert places.sights() == [places.Sight("a", "running", ready)]
 
@@ -193,7 +193,7 @@ def test_a_cluster_that_is_told_to_end_is_awaited(state: Path) -> None:
 
     def run() -> None:
         with places.held("a") as folder:
-            places.write(folder, Record(name="a", pid=os.getpid(), began=0.0))
+            places.write(folder, Record(name="a", pid=os.getpid(), born=places.born(os.getpid()), began=0.0))
             going.set()
             told.wait()
 
@@ -209,3 +209,10 @@ def test_a_cluster_that_is_told_to_end_is_awaited(state: Path) -> None:
         told.set()
         thread.join()
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_process_that_only_has_the_number_of_the_old_one_is_left_alone(state: Path) -> None:
+    with places.held("a") as folder:
+        places.write(folder, Record(name="a", pid=os.getpid(), born="1", began=0.0))
+        with pytest.raises(ControlPlaneError, match="is only just starting"):
+            places.end("a")

@@ -68,9 +68,12 @@ def list_() -> None:
     """Show the clusters of this machine's user."""
     typer.echo(_COLUMNS.format("NAME", "STATE", "VERSION", "AGE", "KUBECONFIG"))
     for each in places.sights():
-        record = each.record or Record(name=each.name, pid=0, began=time.time())
-        age = f"{max(time.time() - record.began, 0):.0f}s"
-        typer.echo(_COLUMNS.format(each.name, each.state, record.version, age, record.kubeconfig))
+        record = each.record
+        if record is None:
+            typer.echo(_COLUMNS.format(each.name, each.state, "", "", "").rstrip())
+        else:
+            age = f"{max(time.time() - record.began, 0):.0f}s"
+            typer.echo(_COLUMNS.format(each.name, each.state, record.version, age, record.kubeconfig))
 
 
 @app.command(epilog="Example: bigfleet dev binaries")

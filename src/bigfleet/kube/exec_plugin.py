@@ -17,6 +17,8 @@ PLUGIN_SECONDS = 60.0
 """What one run of a plugin may take."""
 
 _MOST_BYTES = 1024 * 1024
+_CHUNK_BYTES = 65536
+_END_SECONDS = 5.0
 _KIND = "ExecCredential"
 
 
@@ -65,16 +67,13 @@ async def run(config: ServerConfig, plugin: ExecPlugin, seconds: float = PLUGIN_
     try:
         async with asyncio.timeout(seconds):
             output = await _output(process)
+            if output is None:
+                raise _unfit(plugin, f"printed more than {_MOST_BYTES:,} bytes")
             code = await process.wait()
     except TimeoutError:
         raise _unfit(plugin, f"did not end within {seconds:g} s") from None
     finally:
-        # Whatever it started goes with it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-    if output is None:
-        raise _unfit(plugin, f"printed more than {_MOST_BYTES:,} bytes")
+        await _ended(process)
     if code != 0:
         raise _unfit(plugin, f"ended with {code}; run it by hand to see why")
     return _printed(plugin, output)
@@ -82,14 +81,24 @@ async def run(config: ServerConfig, plugin: ExecPlugin, seconds: float = PLUGIN_
 
 async def _output(process: asyncio.subprocess.Process) -> bytes | None:
     """All it printed; None if that is too much."""
-    if process.stdout is None:
-        return b""
     output = bytearray()
-    while chunk := await process.stdout.read(65536):
+    while process.stdout is not None and (chunk := await process.stdout.read(_CHUNK_BYTES)):
         output += chunk
         if len(output) > _MOST_BYTES:
             return None
     return bytes(output)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """The process and whatever it started are gone, if they have not hidden themselves in another session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            # A pipe that is still full keeps asyncio from seeing the end.
+            while process.stdout is not None and await process.stdout.read(_CHUNK_BYTES):
+                pass
+            await process.wait()
 
 
 def _info(config: ServerConfig, plugin: ExecPlugin) -> str:

@@ -7,7 +7,7 @@ counts as not there, in lists and watches alike.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import structlog
@@ -26,6 +26,7 @@ _log = structlog.get_logger("bigfleet.kube")
 R = TypeVar("R")
 V = TypeVar("V")
 K = TypeVar("K", bound=KubeObject)
+K_co = TypeVar("K_co", bound=KubeObject, covariant=True)
 K_contra = TypeVar("K_contra", bound=KubeObject, contravariant=True)
 
 SILENCE_SECONDS = 180.0
@@ -61,6 +62,18 @@ class Sink(Protocol[K_contra]):
         """An object is gone, whether or not it was known; only its metadata is sure to be filled."""
 
 
+@runtime_checkable
+class Remembering(Protocol[K_co]):
+    """A sink that can say what it holds; of very many objects, a new list then brings only those that changed.
+
+    The others are the very objects that it had: two quarters of a million never stand in memory side by side, and
+    `replaced` can tell by identity what is new.
+    """
+
+    def known(self, namespace: str, name: str, /) -> K_co | None:
+        """The object of that name as it was last put."""
+
+
 class Watcher(Generic[K]):
     """Keeps a sink equal to what the selectors choose, for as long as `run` runs."""
 
@@ -80,6 +93,7 @@ class Watcher(Generic[K]):
         self.unreadable = 0
         """How often an object could not be read."""
         self._client, self._resource, self._sink = client, resource, sink
+        self._remembering: Remembering[K] | None = sink if isinstance(sink, Remembering) else None
         self._scope = (namespace, labels, fields)
         self._codec = client.codec(resource)
         self._pace = pace or Pace()
@@ -136,7 +150,7 @@ class Watcher(Generic[K]):
             pages += 1
             # Should a server page on from a later moment, watching from the first one only repeats some events.
             version = page.metadata.resource_version if pages == 1 else version
-            objects.extend(page.objects)
+            objects.extend(map(self._known, page.objects))
             for bad in page.unreadable:
                 self._set_aside(bad.metadata, bad.problem)
             token = page.metadata.continue_
@@ -149,6 +163,17 @@ class Watcher(Generic[K]):
         # Some servers answer such a list whole, whatever the limit: it is for lists that fit one page.
         self._floor = version if pages == 1 else ""
         self.synced.set()
+
+    def _known(self, obj: K) -> K:
+        """The object that the sink has, if this one is the same."""
+        if self._remembering is None:
+            return obj
+        found = obj.metadata
+        held = self._remembering.known(found.namespace, found.name)
+        if held is None:
+            return obj
+        same = held.metadata.resource_version == found.resource_version and held.metadata.uid == found.uid
+        return held if same else obj
 
     async def _watch(self) -> None:
         """Apply what changes, until the server ends the watch."""

@@ -224,7 +224,7 @@ class Core:
         self._next, self._last = now + self._interval, now
         began = time.perf_counter()
         waiting = self.view.requests.waiting()
-        for row in self.rollups.judge(self._short, self._is_moving()):
+        for row in self.rollups.judge(self._short, self._is_moving(), now):
             self._complain_of_row(row)
         listed = time.perf_counter()
         try:

@@ -152,9 +152,7 @@ class DrainWork:
                 self._drains.confirmed(hold, found, self._now())
 
     async def _cordon(self, hold: Hold) -> None:
-        def body(node: Node) -> dict[str, Any] | None:
-            if not self._drains.stands(hold):
-                return None
+        def body(node: Node) -> dict[str, Any]:
             theirs = node.spec.unschedulable and INSTRUCTION not in node.metadata.annotations
             noted = {WAS_CORDONED: "true"} if theirs else {}
             return {"metadata": {"annotations": hold.annotations() | noted}, "spec": {"unschedulable": True}}
@@ -203,7 +201,7 @@ class DrainWork:
         meta = pod.metadata
         async with self._evictions:
             # The turn may come long after the decision.
-            if not self._drains.stands(hold) or self._now() >= hold.deadline or not self._is_same_node(hold):
+            if not self._drains.may_evict(hold, self._now()):
                 return
             try:
                 await self._client.evict(meta.namespace, meta.name, uid=meta.uid, grace_seconds=grace)
@@ -216,7 +214,3 @@ class DrainWork:
             else:
                 _log.info("pod_evicted", pod=f"{meta.namespace}/{meta.name}", node=hold.node, grace=grace)
                 self._drains.evicted(hold, pod, self._now())
-
-    def _is_same_node(self, hold: Hold) -> bool:
-        node = self._nodes.get(hold.node)
-        return node is not None and node.metadata.uid == hold.uid

@@ -159,9 +159,12 @@ class Drains:
         """The names of the Nodes that are held."""
         return iter(tuple(self._holds))
 
-    def stands(self, hold: Hold) -> bool:
-        """Whether the hold is what is wanted of its node now."""
-        return self._holds.get(hold.node) is hold
+    def may_evict(self, hold: Hold, now: float) -> bool:
+        """Whether pods of that hold's Node may be evicted now."""
+        node = self._nodes.get(hold.node)
+        if node is None or node.metadata.uid != hold.uid or not self._stands(hold):
+            return False
+        return hold.phase is Phase.EVICTING and now < hold.deadline
 
     # Sessions.
 
@@ -298,7 +301,7 @@ class Drains:
 
     def uncordoned(self, hold: Hold) -> None:
         """The cordon is off, or was not ours any more."""
-        if self.stands(hold) and hold.phase is Phase.UNCORDONING:
+        if self._stands(hold) and hold.phase is Phase.UNCORDONING:
             del self._holds[hold.node]
 
     def evicted(self, hold: Hold, pod: Pod, now: float) -> None:
@@ -314,7 +317,7 @@ class Drains:
 
     def confirmed(self, hold: Hold, pods: Iterable[Pod], now: float) -> None:
         """These pods are on the node by the API server's own word."""
-        if not self.stands(hold) or hold.phase is not Phase.EVICTING:
+        if not self._stands(hold) or hold.phase is not Phase.EVICTING:
             return
         if left := [pod for pod in pods if holds_node(pod, hold.node)]:
             # The watch will show them, or has shown them meanwhile.
@@ -336,7 +339,7 @@ class Drains:
 
     def ended(self, hold: Hold, *, gone: bool) -> bool:
         """The hold's Node is gone, or another has its name now; that one is nobody's to touch."""
-        if not self.stands(hold):
+        if not self._stands(hold):
             return False
         del self._holds[hold.node]
         self._settle_ack(hold, found=False)
@@ -345,6 +348,9 @@ class Drains:
             outcome, reason = (_DRAINED, "") if gone else (_FAILED, "the Node was deleted and has been made anew")
             self._report(hold.instruction, hold.called, outcome, reason)
         return True
+
+    def _stands(self, hold: Hold) -> bool:
+        return self._holds.get(hold.node) is hold
 
     # What is said.
 

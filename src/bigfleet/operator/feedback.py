@@ -15,6 +15,9 @@ from bigfleet.model.resources import total
 FRUITLESS = 2
 """After so many raises in a row that placed no pod a row is raised no further."""
 
+STILL_SECONDS = 30.0
+"""So long nothing has moved before anything is raised: the scheduler needs time for nodes that have just come."""
+
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """What one roll-up goes by.
@@ -47,20 +50,27 @@ class Feedback:
     def __init__(self) -> None:
         self._raised: dict[NeedKey, _Raise] = {}
         self._said: set[NeedKey] = set()
+        self._still_since: float | None = None
 
     @property
     def units(self) -> dict[NeedKey, int]:
         """By row, the units beyond what is asked for."""
         return {key: each.units for key, each in self._raised.items() if each.units}
 
-    def judge(self, placement: Placement) -> list[NeedKey]:
+    def judge(self, placement: Placement, now: float) -> list[NeedKey]:
         """Raise and let go; returns the rows of which it is new that raising them does not help."""
-        given_up = []
-        # While machines come and go nobody can say what will fit.
-        if placement.short is not None and not placement.moving:
-            for key, pods in placement.unschedulable.items():
-                if pods and key not in placement.short and self._raise(key, pods):
-                    given_up.append(key)
+        given_up: list[NeedKey] = []
+        short = placement.short
+        if short is None or placement.moving:
+            # While machines come and go nobody can say what will fit.
+            self._still_since = None
+        elif self._still_since is None:
+            self._still_since = now
+        elif now - self._still_since >= STILL_SECONDS:
+            # What comes of this takes its time again.
+            self._still_since = now
+            waiting = [(key, pods) for key, pods in placement.unschedulable.items() if pods and key not in short]
+            given_up = [key for key, pods in waiting if self._raise(key, pods)]
             self._let_go(placement)
         for key in [key for key, each in self._raised.items() if not placement.unschedulable.get(key)]:
             each = self._raised[key]

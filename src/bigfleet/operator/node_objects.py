@@ -52,6 +52,7 @@ class NodeObjects:
     ) -> None:
         self._client, self._machines, self._nodes, self._now, self._wall = client, machines, nodes, now, wall
         self._wait = wait
+        self._in_session = False
         self._due: dict[str, float] = {}
         self._more = asyncio.Event()
         self._departed: dict[str, str] = {}
@@ -60,11 +61,12 @@ class NodeObjects:
 
     def closed(self) -> None:
         """The session is over: what it said of machines may be so no more."""
-        self._due.clear()
+        self._in_session = False
         self._departed.clear()
 
     def heard(self, machine: Machine) -> None:
         """The shard says how a machine stands."""
+        self._in_session = True
         if machine.state in GONE:
             for node in self._nodes_of(machine.node_name, machine.provider_id):
                 self._look_at(node.metadata.name, 0.0)
@@ -128,7 +130,9 @@ class NodeObjects:
         if self._departed.get(node.metadata.name) == node.metadata.uid:
             return True
         machine = self._machines.of(node) or self._machines.by_node_name(node.metadata.name)
-        return machine is not None and machine.state in GONE and self._machines.is_named(machine.id)
+        if machine is None or not self._in_session:
+            return False
+        return machine.state in GONE and self._machines.is_named(machine.id)
 
     def _look_at(self, name: str, when: float) -> None:
         self._due[name] = when

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from bigfleet.kube.client import Client, Patch, VersionInfo
-from bigfleet.kube.errors import AlreadyExistsError, ConflictError, NotFoundError, TooManyRequestsError
+from bigfleet.kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError, TooManyRequestsError
 from bigfleet.kube.resources import NODES, PODS, Resource
 
 T = TypeVar("T")
@@ -141,7 +141,11 @@ class FakeServer:
         def patched() -> T:
             assert content is Patch.MERGE
             there = self._find(resource, namespace, name)
-            self._require(there, body["metadata"].get("uid", ""), body["metadata"].get("resourceVersion", ""))
+            meta = body["metadata"]
+            if meta.get("uid", there["metadata"]["uid"]) != there["metadata"]["uid"]:
+                # As the real one does, which for a delete says Conflict.
+                raise InvalidError("patch", name, "metadata.uid: field is immutable")
+            self._require(there, "", meta.get("resourceVersion", ""))
             return self._typed(resource, self._store(resource, namespace, _merged(there, body)))
 
         return await self._call("patch", name, patched)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bigfleet.kube.errors import ApiError, UnreachableError
 from bigfleet.kube.objects import Node
 from bigfleet.kube.resources import NODES, PODS
-from bigfleet.operator.drain_work import DrainWork
-from bigfleet.operator.drains import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Drains
+from bigfleet.operator.drain_work import EVICTIONS, DrainWork
+from bigfleet.operator.drains import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Cordon, Drains, Hold
 from bigfleet.operator.machines import Machines
 from bigfleet.operator.nodes import Nodes
 from bigfleet.operator.pods import Pods
@@ -239,6 +239,7 @@ async def test_a_pod_that_the_watch_has_not_shown_yet_keeps_the_node_from_being_
         life.reclaim("n1", grace=60)
         await clock.advance(10)
         assert life.reports() == []
+        assert [verb for verb, _ in server.calls].count("list") <= 12
         server.sinks = hidden
         server.change(PODS, "late", {"metadata": {"labels": {"seen": "now"}}}, "default")
         await clock.advance(2)
@@ -309,6 +310,35 @@ async def test_a_repeat_sets_the_deadline_anew_and_is_acknowledged_again(server:
         assert life.reports() == [("n1", "FAILED")]
 
 
+async def test_a_repeat_does_not_press_a_budget_that_has_just_refused(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(30)
+        tried = server.calls.count(("evict", "web-1"))
+        for _ in range(5):
+            life.reclaim("n1")
+            await settle()
+        assert server.calls.count(("evict", "web-1")) == tried
+
+
+async def test_an_instruction_that_another_takes_a_node_from_is_acknowledged_without_it(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("n1")
+    server.node("n2")
+    server.refuse = UnreachableError
+    async with living(server) as life:
+        life.reclaim("n1", "n2", name="old")
+        await settle()
+        life.reclaim("n1", name="new")
+        server.refuse = lambda _verb, _name: None
+        await clock.advance(10)
+        assert sorted(life.acks()) == [("new", 1), ("old", 1)]
+
+
 async def test_a_repeat_after_the_end_reports_the_end_again(server: FakeServer) -> None:
     server.node("n1")
     async with living(server) as life:
@@ -347,6 +377,25 @@ async def test_a_withdrawal_while_the_cordon_is_on_its_way_undoes_it(server: Fak
         assert life.acks() == []
 
 
+@pytest.mark.parametrize(("state", "stays"), [("CONFIGURED", False), ("DRAINING", True), ("IDLE", True)])
+async def test_a_withdrawal_leaves_the_cordon_on_a_node_whose_machine_has_left(
+    server: FakeServer, clock: FakeClock, state: str, stays: bool
+) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+        number = provider_pb2.MachineState.Value(f"MACHINE_STATE_{state}")
+        life.machines.heard(pb.NodeStateUpdate(machine_id="n1", cluster_id="prod", state=number))
+        life.withdraw()
+        server.budgets.clear()
+        await clock.advance(60)
+        assert node(server).spec.unschedulable is stays
+        assert server.evictions == []
+
+
 async def test_a_withdrawal_of_some_nodes_leaves_the_others(server: FakeServer) -> None:
     server.node("n1")
     server.node("n2")
@@ -357,6 +406,43 @@ async def test_a_withdrawal_of_some_nodes_leaves_the_others(server: FakeServer) 
         await settle()
         assert not node(server, "n1").spec.unschedulable
         assert node(server, "n2").spec.unschedulable
+
+
+async def test_a_withdrawal_before_the_watch_shows_the_cordon_undoes_it(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        server.sinks.clear()
+        life.reclaim("n1")
+        await settle()
+        assert node(server).spec.unschedulable
+        life.withdraw()
+        await settle()
+        assert not node(server).spec.unschedulable
+
+
+async def test_what_bears_another_instruction_by_now_is_left_alone(server: FakeServer) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+        server.change(NODES, "n1", {"metadata": {"annotations": {INSTRUCTION: "another's"}}})
+        life.withdraw()
+        await settle()
+        assert node(server).spec.unschedulable
+        assert annotations(server)[INSTRUCTION] == "another's"
+        assert list(life.drains) == []
+
+
+async def test_a_withdrawal_stops_evictions_that_wait_their_turn(server: FakeServer) -> None:
+    server.node("n1")
+    for number in range(3 * EVICTIONS):
+        server.pod(f"pod-{number}", "n1")
+    async with living(server) as life:
+        server.refuse = lambda verb, _name: life.withdraw() if verb == "evict" else None
+        life.reclaim("n1")
+        await settle()
+        assert 0 < len(server.evictions) <= EVICTIONS
+        assert not node(server).spec.unschedulable
 
 
 async def test_a_cordon_by_somebody_else_stays_when_ours_goes(server: FakeServer) -> None:
@@ -401,6 +487,72 @@ async def test_a_node_made_anew_under_the_same_name_is_not_touched(server: FakeS
         assert life.reports() == [("n1", "FAILED")]
         assert server.evictions == []
         assert annotations(server) == {}
+
+
+async def test_a_pod_made_anew_under_the_same_name_is_not_evicted(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    server.pod("web-0", "n1")
+    async with living(server) as life:
+        server.sinks = [each for each in server.sinks if each[0] is NODES]
+        server.pod("web-0", "n2")
+        life.reclaim("n1")
+        await clock.advance(5)
+        assert server.evictions == []
+
+
+def drains_of(server: FakeServer) -> tuple[Drains, Nodes]:
+    """The machine alone, on a watch that announces nothing."""
+    nodes, pods = Nodes(lambda _name: None), Pods(lambda _uid: True, lambda _node: None)
+    server.watch(NODES, nodes)
+    return Drains(Machines("prod"), nodes, pods, lambda _frame: None), nodes
+
+
+def held(drains: Drains, server: FakeServer) -> Hold:
+    instruction = pb.ReclaimInstruction(instruction_id="i-1", nodes=["n1"], grace_period_seconds=60)
+    assert drains.instructed(instruction, 0.0, server.clock.wall()) == ["n1"]
+    act = drains.next("n1", 0.0)
+    assert isinstance(act, Cordon)
+    drains.cordoned(act.hold)
+    return act.hold
+
+
+def test_a_node_that_is_gone_unannounced_ends_its_drain(server: FakeServer) -> None:
+    server.node("n1")
+    drains, nodes = drains_of(server)
+    held(drains, server)
+    nodes.replaced([])
+    assert drains.next("n1", 0.0) is None
+    assert list(drains) == []
+
+
+def test_pods_are_evicted_only_for_the_instruction_that_stands_before_its_deadline_on_its_own_node(
+    server: FakeServer,
+) -> None:
+    server.node("n1")
+    drains, nodes = drains_of(server)
+    hold = held(drains, server)
+    assert drains.may_evict(hold, 59.9)
+    assert not drains.may_evict(hold, 60.0)
+    again = held(drains, server)
+    assert drains.may_evict(again, 0.0)
+    assert not drains.may_evict(hold, 0.0)
+    server.node("n1")
+    assert not drains.may_evict(again, 0.0)
+    nodes.replaced([])
+    assert not drains.may_evict(again, 0.0)
+
+
+async def test_a_pod_that_the_watch_never_shows_ends_the_drain_at_its_deadline(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        server.sinks = [each for each in server.sinks if each[0] is NODES]
+        server.pod("late", "n1")
+        life.reclaim("n1", grace=20)
+        await clock.advance(22)
+        assert life.reports() == [("n1", "FAILED")]
+        assert not node(server).spec.unschedulable
 
 
 async def test_a_node_made_anew_before_the_cordon_took_effect_is_not_cordoned(server: FakeServer) -> None:
@@ -511,6 +663,24 @@ async def test_a_new_life_goes_on_before_there_is_a_session(server: FakeServer, 
         assert not node(server).spec.unschedulable
         assert annotations(server) == {}
         assert life.reports() == []
+
+
+async def test_a_new_life_knows_what_the_shard_calls_a_node(server: FakeServer) -> None:
+    server.node("ip-7", unschedulable=True)
+    server.change(NODES, "ip-7", {"metadata": {"annotations": {INSTRUCTION: "i-1", CALLED: "m-1"}}})
+    async with living(server) as life:
+        assert [each.node for each in life.sent[0].cordoned_nodes.nodes] == ["m-1"]
+
+
+async def test_a_new_life_cordons_anew_what_somebody_has_uncordoned(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await settle()
+    server.change(NODES, "n1", {"spec": {"unschedulable": None}})
+    async with living(server):
+        await settle()
+        assert node(server).spec.unschedulable
 
 
 @pytest.mark.parametrize("written", ["", "soon", "2026-11-15T12:00:00", "9999-99-99T00:00:00Z"])

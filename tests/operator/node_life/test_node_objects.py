@@ -34,7 +34,8 @@ class Life:
         self.objects.node_changed(name)
         self._say(self.readiness.node_changed(name))
 
-    def opened(self) -> None:
+    def reconnected(self) -> None:
+        self.objects.closed()
         self.machines.opened()
         self.readiness.opened()
         self.sent.clear()
@@ -64,7 +65,6 @@ async def living(server: FakeServer) -> AsyncIterator[Life]:
     server.sinks.clear()
     server.watch(NODES, life.nodes)
     task = asyncio.create_task(life.objects.run())
-    life.opened()
     try:
         yield life
         assert not task.done()
@@ -136,6 +136,16 @@ async def test_a_machine_that_is_bound_again_meanwhile_keeps_its_node(server: Fa
     assert server.names(NODES) == ["m-1"]
 
 
+async def test_a_machine_that_is_bound_again_while_its_lease_is_looked_at_keeps_its_node(server: FakeServer) -> None:
+    server.node("m-1", provider_id="sim://h1")
+    renew(server, ago=100)
+    async with living(server) as life:
+        server.refuse = lambda _verb, _name: life.heard("CONFIGURING")
+        life.heard("IDLE")
+        await settle()
+    assert server.names(NODES) == ["m-1"]
+
+
 async def test_nothing_is_deleted_on_the_word_of_a_session_that_is_over(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://h1")
     renew(server, ago=30)
@@ -143,8 +153,12 @@ async def test_nothing_is_deleted_on_the_word_of_a_session_that_is_over(server: 
         life.heard("IDLE")
         await settle()
         life.objects.closed()
-        life.opened()
         server.change(NODES, "m-1", {"metadata": {"labels": {"a": "b"}}})
+        await clock.advance(100)
+        assert server.names(NODES) == ["m-1"]
+        life.reconnected()
+        life.heard("CONFIGURED", "m-2", "sim://h2")
+        server.change(NODES, "m-1", {"metadata": {"labels": {"a": "c"}}})
         await clock.advance(100)
         assert server.names(NODES) == ["m-1"]
         life.heard("IDLE")
@@ -217,6 +231,17 @@ async def test_a_machine_that_left_unheard_can_be_named(server: FakeServer) -> N
     assert server.names(NODES) == ["m-2"]
 
 
+async def test_a_machine_that_left_unheard_is_named_for_this_session_only(server: FakeServer, clock: FakeClock) -> None:
+    server.node("m-1")
+    renew(server, ago=10)
+    async with living(server) as life:
+        life.objects.left("m-1", "")
+        await settle()
+        life.reconnected()
+        await clock.advance(100)
+    assert server.names(NODES) == ["m-1"]
+
+
 async def test_few_calls_are_made_for_a_node_that_stays(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1")
     async with living(server) as life:
@@ -282,7 +307,7 @@ async def test_ready_is_never_taken_back_within_a_binding(server: FakeServer) ->
         server.remove(NODES, "m-1")
         life.heard("DRAINING")
         assert life.said() == ["READY"]
-        life.opened()
+        life.reconnected()
         life.heard("DRAINING")
         assert life.said() == ["READY"]
         assert life.ready == ["m-1"]
@@ -333,7 +358,7 @@ async def test_a_node_of_another_name_is_found_by_its_provider_id(server: FakeSe
 async def test_only_machines_that_this_session_named_are_reported(server: FakeServer) -> None:
     async with living(server) as life:
         life.heard("CONFIGURED")
-        life.opened()
+        life.reconnected()
         server.node("m-1", provider_id="sim://h1")
         assert life.sent == []
         life.heard("CONFIGURED")

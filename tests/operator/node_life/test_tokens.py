@@ -1,8 +1,10 @@
 """Bootstrap tokens: one Secret a request, whatever happens to the operator, and none that stays."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,6 +114,42 @@ async def test_a_request_asked_again_after_its_withdrawal_gets_another_token(ser
         await settle()
         assert second.text != first.text
         assert len(server.names(SECRETS)) == 1
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_token_asked_for_again_while_the_old_one_goes_stays(server: FakeServer, steps: int) -> None:
+    async with living(server) as tokens:
+        await tokens.issue("r-1", "m-1")
+        tokens.withdraw("r-1")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        token = await tokens.issue("r-1", "m-1")
+        await settle()
+        assert server.names(SECRETS) == [f"bootstrap-token-{token.text[:6]}"]
+        assert tokens.asked_at("m-1") is not None
+        assert await tokens.issue("r-1", "m-1") == token
+
+
+async def test_a_delete_that_comes_late_does_not_strike_the_token_made_meanwhile(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, delete, calls = asyncio.Event(), server.delete, itertools.count()
+
+    async def late(*args: Any, **kwargs: Any) -> None:
+        if next(calls) == 0:
+            await gate.wait()
+        await delete(*args, **kwargs)
+
+    monkeypatch.setattr(server, "delete", late)
+    async with living(server) as tokens:
+        await tokens.issue("r-1", "m-1")
+        tokens.withdraw("r-1")
+        await settle()
+        token = await tokens.issue("r-1", "m-1")
+        gate.set()
+        await settle()
+        assert server.names(SECRETS) == [f"bootstrap-token-{token.text[:6]}"]
+        assert tokens.asked_at("m-1") is not None
 
 
 async def test_expired_tokens_are_swept_those_of_an_earlier_life_too(server: FakeServer, clock: FakeClock) -> None:

@@ -33,6 +33,8 @@ class FakeApiServer:
         self.makes_ready = True
         self.requests: dict[str, dict[str, Any]] = {}
         self.nodes: dict[str, dict[str, Any]] = {}
+        self.late_nodes: dict[str, dict[str, Any]] = {}
+        """They appear once they have been asked for in vain."""
         self.calls: list[str] = []
         self._port = 0
 
@@ -122,8 +124,11 @@ class FakeApiServer:
         return web.json_response(node)
 
     def _node(self, request: web.Request) -> dict[str, Any]:
-        node = self.nodes.get(request.match_info["name"])
+        name = request.match_info["name"]
+        node = self.nodes.get(name)
         if node is None:
+            if name in self.late_nodes:
+                self.nodes[name] = self.late_nodes.pop(name)
             raise _refused(web.HTTPNotFound, "NotFound", "no such node")
         if self.makes_ready:
             node.setdefault("status", {})["conditions"] = [{"type": "Ready", "status": "True"}]

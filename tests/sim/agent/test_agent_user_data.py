@@ -2,10 +2,12 @@
 
 import base64
 
+import msgspec
 import pytest
 
 from bigfleet.model.crd import Taint
 from bigfleet.model.machine import CapacityType
+from bigfleet.operator.template import Facts, LiveTemplate
 from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.node import KUBELET_VERSION, manifest, may_set
 from bigfleet.sim.agent.user_data import ARGUMENTS, KUBECONFIG, MAX_BYTES, Bootstrap, UserDataError, read
@@ -172,3 +174,24 @@ def test_a_node_says_what_its_machine_is() -> None:
 )
 def test_which_labels_a_node_may_set(label: str, may: bool) -> None:
     assert may_set(label) is may
+
+
+def test_what_the_operator_renders_by_default_is_read() -> None:
+    facts = Facts(
+        cluster_id="shop",
+        endpoint="https://10.0.0.1:6443",
+        ca_bundle=CA.decode(),
+        token=TOKEN,
+        kubernetes_version="v1.34.4",
+        machine_id="a-1",
+        node_name="m-1",
+        node_selector={"a": "b", "example.com/c": "d"},
+        taints=({"key": "k", "value": "v", "effect": "NoSchedule"},),
+    )
+    found = read(LiveTemplate.start(None).current().render(facts))
+    assert (found.server, found.token, found.node_name) == ("https://10.0.0.1:6443", TOKEN, "m-1")
+    assert found.ca.strip() == CA.strip()
+    assert found.labels == {"a": "b", "example.com/c": "d"}
+    assert found.taints == (Taint(key="k", value="v", effect="NoSchedule"),)
+    bare = read(LiveTemplate.start(None).current().render(msgspec.structs.replace(facts, node_selector={}, taints=())))
+    assert (bare.labels, bare.taints) == ({}, ())

@@ -75,19 +75,21 @@ class Join:
     async def run(self) -> None:
         """Go on from wherever the disk says, to a Node that is Ready."""
         if not self.kubelet.certificate:
-            await self._persist("asking for a certificate with the bootstrap token", self._ask_for_certificate)
+            async with self.kubelet.with_token() as client:
+                await self._persist("asking for a certificate with the bootstrap token", self._ask, client)
         if not self.kubelet.joined:
-            await self._persist("registering the Node with its own certificate", self._register)
-            await self._persist("waiting for the Node to be Ready", self._await_ready)
+            async with self.kubelet.as_node() as client:
+                await self._persist("registering the Node with its own certificate", self._register, client)
+                await self._persist("waiting for the Node to be Ready", self._await_ready, client)
             self._change(joined=True)
             _log.info("node_joined", node=self.kubelet.node_name)
 
-    async def _persist(self, step: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _persist(self, step: str, work: Callable[[Client], Awaitable[None]], client: Client) -> None:
         self.step, self.problem = step, ""
         wait = _FIRST_WAIT
         while True:
             try:
-                await work()
+                await work(client)
             except (ApiError, KubeConfigError, JoinError) as error:
                 if str(error) != self.problem:
                     _log.warning("node_join_hindered", node=self.kubelet.node_name, step=step, reason=str(error))
@@ -97,40 +99,36 @@ class Join:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def _ask_for_certificate(self) -> None:
+    async def _ask(self, client: Client) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        async with self.kubelet.with_token() as client:
-            request = {
-                "request": _request(key, self.kubelet.node_name),
-                "signerName": SIGNER,
-                "usages": ["digital signature", "client auth"],
-            }
-            made = await client.create(CSRS, {"metadata": {"generateName": "node-csr-"}, "spec": request})
-            name = made.metadata.name
-            self.problem = f"CertificateSigningRequest {name} is neither approved nor denied"
-            certificate = await _until(lambda: _issued(client, name))
+        request = {
+            "request": _request(key, self.kubelet.node_name),
+            "signerName": SIGNER,
+            "usages": ["digital signature", "client auth"],
+        }
+        made = await client.create(CSRS, {"metadata": {"generateName": "node-csr-"}, "spec": request})
+        name = made.metadata.name
+        self.problem = f"CertificateSigningRequest {name} is neither approved nor denied"
+        certificate = await _until(lambda: _issued(client, name))
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         self._change(certificate=certificate, key=private)
 
-    async def _register(self) -> None:
+    async def _register(self, client: Client) -> None:
         kubelet = self.kubelet
         node = manifest(kubelet.node_name, kubelet.provider_id, kubelet.shape, kubelet.bootstrap)
-        async with kubelet.as_node() as client:
-            try:
-                await client.create(NODES, node)
-            except ConflictError:
-                found = await client.get(NODES, kubelet.node_name)
-                if found.spec.provider_id != kubelet.provider_id:
-                    raise JoinError(
-                        f"there is a Node {kubelet.node_name} already, of {found.spec.provider_id or 'no provider'}"
-                    ) from None
-                # Our own, the answer to whose making was lost, or left from before the host was wiped.
-                await client.patch(NODES, kubelet.node_name, {"metadata": {"labels": node["metadata"]["labels"]}})
+        try:
+            await client.create(NODES, node)
+        except ConflictError:
+            found = await client.get(NODES, kubelet.node_name)
+            if found.spec.provider_id != kubelet.provider_id:
+                owner = found.spec.provider_id or "no provider"
+                raise JoinError(f"there is a Node {kubelet.node_name} already, of {owner}") from None
+            # Our own, the answer to whose making was lost, or left from before the host was wiped.
+            await client.patch(NODES, kubelet.node_name, {"metadata": {"labels": node["metadata"]["labels"]}})
 
-    async def _await_ready(self) -> None:
-        async with self.kubelet.as_node() as client:
-            self.problem = f"Node {self.kubelet.node_name} is registered and was never Ready"
-            await _until(lambda: _is_ready(client, self.kubelet.node_name))
+    async def _await_ready(self, client: Client) -> None:
+        self.problem = f"Node {self.kubelet.node_name} is registered and was never Ready"
+        await _until(lambda: _is_ready(client, self.kubelet.node_name))
 
     def _change(self, **fields: bytes | bool) -> None:
         self.kubelet = msgspec.structs.replace(self.kubelet, **fields)

@@ -5,6 +5,7 @@ It is thrown away at its end, so its programs are killed, not asked to leave.
 
 import asyncio
 import secrets
+import shutil
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,9 +15,11 @@ from typing import Self
 
 import aiohttp
 
+from bigfleet.kube.auth import load
+from bigfleet.kube.config import ServerConfig
 from bigfleet.sim.controlplane import kubeconfig
 from bigfleet.sim.controlplane.binaries import Binaries
-from bigfleet.sim.controlplane.certificates import Authority
+from bigfleet.sim.controlplane.certificates import Authority, Pair
 from bigfleet.sim.controlplane.children import Child
 from bigfleet.sim.controlplane.commands import LOOPBACK, Layout, Ports, commands
 from bigfleet.sim.controlplane.errors import ControlPlaneError
@@ -37,6 +40,7 @@ class ControlPlane:
     """A cluster without nodes, in a folder of its own that must be empty. `async with` starts it and ends it."""
 
     _authority: Authority
+    _admin: Pair
 
     def __init__(self, name: str, folder: Path, binaries: Binaries) -> None:
         self.name, self._binaries = name, binaries
@@ -48,6 +52,11 @@ class ControlPlane:
     def kubeconfig(self) -> Path:
         """The admin's file."""
         return self._layout.kubeconfig
+
+    @property
+    def config(self) -> ServerConfig:
+        """How a client of ours reaches it, as its admin."""
+        return load(self.kubeconfig)
 
     @property
     def server(self) -> str:
@@ -74,6 +83,7 @@ class ControlPlane:
     async def start(self) -> None:
         """Start everything and wait until it works, BigFleet's CRDs and the bindings for joining nodes included."""
         self._authority = Authority(self._layout.folder / "pki")
+        self._admin = self._authority.client("admin", "system:masters")
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 await self._start()
@@ -132,14 +142,17 @@ class ControlPlane:
         )
         try:
             said, complaint = await process.communicate(stdin.encode())
-        finally:
-            if process.returncode is None:
-                process.kill()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
         if process.returncode:
             raise ControlPlaneError(f"kubectl {' '.join(arguments)}: {complaint.decode(errors='replace').strip()}")
         return said.decode()
 
     async def _start(self) -> None:
+        # What an attempt before this one left behind has other ports in it.
+        shutil.rmtree(self._layout.etcd, ignore_errors=True)
         self._ports = _free_ports()
         self._write_kubeconfigs()
         self._children = {
@@ -174,18 +187,15 @@ class ControlPlane:
 
     def _write_kubeconfigs(self) -> None:
         ca = self._authority.pair.cert
-        users = {
-            self._layout.kubeconfig: ("admin", "system:masters"),
-            self._layout.kubeconfig_of("kube-controller-manager"): ("system:kube-controller-manager", ""),
-            self._layout.kubeconfig_of("kube-scheduler"): ("system:kube-scheduler", ""),
-        }
-        for path, (user, group) in users.items():
-            kubeconfig.write(path, self.name, self.server, ca, user, self._authority.client(user, group))
+        kubeconfig.write(self.kubeconfig, self.name, self.server, ca, "admin", self._admin)
+        for program in ("kube-controller-manager", "kube-scheduler"):
+            user = f"system:{program}"
+            path = self._layout.kubeconfig_of(program)
+            kubeconfig.write(path, self.name, self.server, ca, user, self._authority.client(user))
 
     def _session(self) -> aiohttp.ClientSession:
         context = ssl.create_default_context(cafile=str(self._authority.pair.cert))
-        admin = self._authority.client("probe", "system:masters")
-        context.load_cert_chain(admin.cert, admin.key)
+        context.load_cert_chain(self._admin.cert, self._admin.key)
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=_ASK, trust_env=False)
 
     def _api(self, session: aiohttp.ClientSession, path: str) -> Probe:

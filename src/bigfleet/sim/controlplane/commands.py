@@ -42,6 +42,11 @@ class Layout(msgspec.Struct, frozen=True):
         """The admin's."""
         return self.folder / "kubeconfig"
 
+    @property
+    def etcd(self) -> Path:
+        """All that the cluster knows."""
+        return self.folder / "etcd"
+
     def kubeconfig_of(self, program: str) -> Path:
         """That of one of the control plane's own programs."""
         return self.folder / f"{program}.kubeconfig"
@@ -66,7 +71,7 @@ def commands(layout: Layout, binaries: Binaries, authority: Authority, ports: Po
         "etcd": [
             str(binaries["etcd"]),
             "--name=only",
-            f"--data-dir={layout.folder / 'etcd'}",
+            f"--data-dir={layout.etcd}",
             f"--listen-client-urls={etcd}",
             f"--advertise-client-urls={etcd}",
             f"--listen-peer-urls={peer}",

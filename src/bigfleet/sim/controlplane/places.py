@@ -29,6 +29,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pid: int
+    born: str
+    """When that process began, as the kernel counts: a later one of the same number is another."""
     began: float
     """Wall time, in seconds."""
     version: str = ""
@@ -101,12 +103,21 @@ def end(name: str) -> None:
         if not _folder(name).is_dir():
             raise ControlPlaneError(f"there is no cluster {name!r}; bigfleet dev cluster list shows those that are")
         shutil.rmtree(_folder(name), ignore_errors=True)
-    elif record is None:
+    elif record is None or record.born != born(record.pid):
         raise ControlPlaneError(f"cluster {name!r} is only just starting; try again in a moment")
     else:
         os.kill(record.pid, signal.SIGTERM)
         _await_end(name, record.pid)
     log_of(name).unlink(missing_ok=True)
+
+
+def born(pid: int) -> str:
+    """When a process began, in the kernel's own count; nothing if it has ended."""
+    try:
+        # The name in front may hold spaces and brackets.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def check_free(name: str) -> None:

@@ -35,7 +35,7 @@ async def supervise(name: str, binaries: Binaries, ready: Callable[[Record], Non
         asyncio.get_running_loop().add_signal_handler(number, end)
     try:
         with places.held(name) as folder:
-            record = Record(name=name, pid=os.getpid(), began=time.time())
+            record = Record(name=name, pid=os.getpid(), born=places.born(os.getpid()), began=time.time())
             places.write(folder, record)
             async with ControlPlane(name, folder, binaries) as plane:
                 version = (await plane.version()).removeprefix("v")
@@ -55,12 +55,12 @@ def leave_behind(name: str) -> Record:
     places.check_free(name)
     log = places.log_of(name)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bigfleet", "dev", "cluster", "up", "--name", name],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     try:

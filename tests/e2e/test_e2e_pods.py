@@ -1,0 +1,75 @@
+"""Pods of all sizes find nodes: real scheduler, real kubelet certificates, machines bought for them and given back."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bigfleet.sim.controlplane.binaries import Binaries
+from e2e.cluster import apply, until
+from e2e.fleet import Fleet, fleet, pool
+
+pytestmark = pytest.mark.timeout(400)
+
+DAEMON = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      tolerations: [{operator: Exists}]
+      containers: [{name: main, image: some/image, resources: {requests: {cpu: 300m}}}]
+"""
+
+
+async def states_are(made: Fleet, wanted: dict[str, int], seconds: float = 120.0) -> None:
+    async def are() -> bool:
+        return await made.states() == wanted
+
+    await until(are, f"machines are {wanted}", seconds)
+
+
+async def test_a_thousand_pending_pods_run_within_a_minute_and_all_goes_back(
+    tmp_path: Path, binaries: Binaries
+) -> None:
+    async with fleet(tmp_path, binaries) as made:
+        await made.start_cloud(pool("std", 200, cpu=16))
+        await made.start_shard()
+        cluster = await made.cluster("a")
+        await cluster.deploy("web", 1000, "1900m", memory="1Gi")
+        await cluster.runs(1000, seconds=60)
+        configured = (await made.states())["Configured"]
+        # Eight of them fit a machine, and daemons there are none.
+        assert configured == 125
+        assert set((await cluster.kubectl("get", "cr", "--output=jsonpath={.items[*].status.phase}")).split()) <= {
+            "Pending",
+            "Acknowledged",
+        }
+        # A tenth is still believed at once; the fall to nothing is believed after a minute.
+        await cluster.deploy("web", 0, "1900m", memory="1Gi")
+        await cluster.runs(0)
+        await states_are(made, {"Speculative": 200}, 240)
+        assert made.hosts() == []
+
+
+async def test_large_pods_pods_beside_a_daemon_and_tiny_pods_all_run(tmp_path: Path, binaries: Binaries) -> None:
+    async with fleet(tmp_path, binaries) as made:
+        await made.start_cloud(pool("std", 180), pool("big", 30, cpu=64, price_per_hour=10.0))
+        await made.start_shard()
+        cluster = await made.cluster("a")
+        await apply(cluster.plane, DAEMON)
+        await cluster.deploy("large", 100, "5")
+        await cluster.runs(100, "large", seconds=90)
+        # Two of 3.9 fit 8 cores alone, and one beside a daemon of 0.3.
+        await cluster.deploy("odd", 50, "3900m")
+        await cluster.runs(50, "odd", seconds=90)
+        sits = Counter(pod.spec.node_name for pod in cluster.pods.of("odd"))
+        assert max(sits.values()) == 1
+        tiny = {"nodeSelector": {"node.kubernetes.io/instance-type": "m.64"}}
+        await cluster.deploy("tiny", 2000, "10m", memory="10Mi", spec=tiny)
+        await cluster.runs(2000, "tiny", seconds=120)
+        # 110 pods a node, of which the daemon is one.
+        assert len({pod.spec.node_name for pod in cluster.pods.of("tiny")}) == 19
