@@ -204,7 +204,9 @@ def _request(i: int, version: int, phase: str = "Pending") -> bytes:
     kind = i % 600
     name = f"cr-pod-app-{kind:03d}-7d9c6b5f4-{i:06x}"
     stamp = f"2026-01-0{1 + i // 50_000}T{i // 2100 % 24:02d}:{i // 35 % 60:02d}:00Z"
-    managed = {"f:spec": {".": {}, "f:priority": {}, "f:resources": {".": {}, "f:cpu": {}, "f:memory": {}}}}
+    managed: dict[str, object] = {
+        "f:spec": {".": {}, "f:priority": {}, "f:resources": {".": {}, "f:cpu": {}, "f:memory": {}}}
+    }
     request = {
         "apiVersion": "bigfleet.lucy.sh/v1alpha1",
         "kind": "CapacityRequest",

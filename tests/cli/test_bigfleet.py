@@ -45,10 +45,10 @@ def request(path: Path, text: str) -> Path:
 def test_help_lists_the_programs_that_are_there_and_no_other() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for there in ("demo", "all-in-one", "shard", "rollup", "warm-up", "provider", "providerkit", "conformance"):
-        assert f"  {there}  " in result.stdout
-    for missing in ("coordinator", "operator"):
-        assert f"  {missing}  " not in result.stdout
+    there = ("demo", "all-in-one", "shard", "operator", "pod-controller", "rollup", "warm-up", "provider", "dev")
+    for program in (*there, "providerkit", "conformance"):
+        assert f"  {program}  " in result.stdout
+    assert "  coordinator  " not in result.stdout
 
 
 @pytest.mark.parametrize(("program", "flags"), [("demo", ["--fast"]), ("rollup", ["--cluster-id"])])
@@ -188,6 +188,36 @@ def test_tls_material_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "is empty" in line
 
 
-@pytest.mark.parametrize("program", ["fauxctl", "bigfleet-operator", "bigfleet-unschedulable-pod-controller"])
-def test_a_program_that_is_not_built_yet_says_so(program: str) -> None:
-    assert refusal(run(program=program), 1).startswith(f"{program}: is not built yet")
+def test_a_program_that_is_not_built_yet_says_so() -> None:
+    assert refusal(run(program="fauxctl"), 1).startswith("fauxctl: is not built yet")
+
+
+@pytest.mark.parametrize("program", ["bigfleet-operator", "bigfleet-unschedulable-pod-controller"])
+def test_programs_of_their_own_explain_themselves(program: str) -> None:
+    result = run("--help", program=program)
+    assert result.returncode == 0
+    assert "--kubeconfig" in result.stdout
+    assert f"Examples: {program}" in " ".join(result.stdout.split())
+
+
+class TestOperator:
+    GOOD = ("operator", "--cluster-id=a", "--shard-address=127.0.0.1:7780")
+
+    @pytest.mark.parametrize(
+        ("flags", "says"),
+        [
+            (("operator", "--cluster-id=a b", "--shard-address=127.0.0.1:1"), "--cluster-id"),
+            (("operator", "--cluster-id=a", "--shard-address=nowhere"), "nowhere"),
+            ((*GOOD, "--rollup-interval=500ms"), "1s at least"),
+            ((*GOOD, "--kubeconfig=/no/such/file"), "/no/such/file"),
+            ((*GOOD, "--tls-cert=x"), "--tls-key"),
+        ],
+    )
+    def test_a_mistake_gets_one_line(self, flags: tuple[str, ...], says: str) -> None:
+        assert says in refusal(run(*flags), 1)
+
+    def test_a_template_that_cannot_be_used_ends_it_at_the_start(self, tmp_path: Path) -> None:
+        template = tmp_path / "template"
+        template.write_text("{{ NoSuchThing }}")
+        line = refusal(run(*self.GOOD, f"--bootstrap-template-file={template}"), 1)
+        assert "NoSuchThing" in line

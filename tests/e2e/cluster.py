@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,9 +31,9 @@ async def until(probe: Callable[[], Any], what: str, seconds: float = 60.0) -> A
         raise AssertionError(f"not within {seconds:g} s: {what}; last seen: {found!r:.500}") from None
 
 
-async def apply(plane: ControlPlane, *manifests: str | dict[str, object]) -> None:
+async def apply(plane: ControlPlane, *manifests: str | Mapping[str, object]) -> None:
     """Put objects into the cluster as its admin: YAML text, or dicts; ControlPlaneError with kubectl's words if not."""
-    texts = [each if isinstance(each, str) else yaml.safe_dump(each) for each in manifests]
+    texts = [each if isinstance(each, str) else yaml.safe_dump(dict(each)) for each in manifests]
     await plane.kubectl("apply", "--filename=-", stdin="\n---\n".join(texts))
 
 

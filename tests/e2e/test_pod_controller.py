@@ -46,7 +46,7 @@ async def controller(plane: ControlPlane, folder: Path, *flags: str) -> AsyncIte
 @pytest.fixture
 async def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-")[:50].rstrip("-")
+    name = str(request.node.name).replace("_", "-")[:50].rstrip("-")
     await apply(
         control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"of": name}}}
     )
@@ -167,7 +167,7 @@ async def test_ended_daemon_and_gated_pods_have_none(
             "tolerations": [{"operator": "Exists"}],
         },
     }
-    daemons = {
+    daemons: dict[str, object] = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {"name": "daemon", "namespace": namespace},

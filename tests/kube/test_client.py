@@ -334,11 +334,13 @@ class TestPatience:
     async def test_a_server_that_asks_for_patience_gets_it_twice(
         self, server: "Server", client: Client, waits: list[float]
     ) -> None:
-        busy = {"status": 429, "headers": {"Retry-After": "3"}, "text": "Too many requests, please try again later."}
-        server.answers = [web.Response(**busy), web.Response(**busy | {"headers": {"Retry-After": "99"}}), ok(node())]
+        def busy(seconds: str) -> web.Response:
+            return web.Response(status=429, headers={"Retry-After": seconds}, text="Too many requests")
+
+        server.answers = [busy("3"), busy("99"), ok(node())]
         await client.get(NODES, "n1")
         assert waits == [3.0, 10.0]
-        server.answers = [web.Response(**busy) for _ in range(3)]
+        server.answers = [busy("3") for _ in range(3)]
         with pytest.raises(TooManyRequestsError) as caught:
             await client.get(NODES, "n1")
         assert caught.value.retry_after == 3.0

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigfleet.kube.objects import Pod
+from bigfleet.kube.pod_requests import asked
 from bigfleet.model.quantity import QuantityError
 from bigfleet.model.resources import demand
-from bigfleet.kube.pod_requests import asked
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any] | None = None) -> Pod:

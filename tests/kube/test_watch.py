@@ -408,6 +408,50 @@ async def test_what_a_sink_raises_ends_the_watcher(server: "Server", rig: Rig, m
         await asyncio.wait_for(rig.watcher.run(), 30)
 
 
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancelling_ends_it_whatever_it_is_about(server: "Server", rig: Rig, steps: int) -> None:
+    async def behave(request: web.Request) -> web.StreamResponse:
+        return await streamed(bookmark(8))(request) if "watch" in request.query else listed(7)
+
+    server.behave = behave
+    task = asyncio.create_task(rig.watcher.run())
+    await rig.watcher.synced.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+
+
+async def test_of_a_sink_that_remembers_a_new_list_takes_what_is_the_same(
+    server: "Server", client: Client, refusal: Refusal
+) -> None:
+    class Remembering(Nodes):
+        def known(self, _namespace: str, name: str, /) -> Node | None:
+            return self.held.get(name)
+
+    def with_uid(name: str, version: int, uid: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "resourceVersion": str(version), "uid": uid}}
+
+    sink, waits = Remembering(), Rig(client)
+    pace = Pace(sleep=waits._sleep)
+    server.behave = quiet
+    server.answers = [
+        listed(7, with_uid("same", 3, "1"), with_uid("changed", 4, "2"), with_uid("anew", 5, "3")),
+        refusal(410, "Gone"),
+        listed(9, with_uid("same", 3, "1"), with_uid("changed", 8, "2"), with_uid("anew", 5, "4")),
+    ]
+    task = asyncio.create_task(Watcher(client, NODES, sink, pace=pace).run())
+    await sink.until(lambda: len(sink.told) == 1)
+    before = dict(sink.held)
+    await sink.until(lambda: len(sink.told) == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sink.held["same"] is before["same"]
+    assert sink.held["changed"].metadata.resource_version == "8"
+    assert sink.held["anew"].metadata.uid == "4"
+
+
 async def test_requests_with_equal_specs_hold_one_spec(server: "Server", client: Client) -> None:
     spec = {"resources": {"cpu": "1", "memory": "1Gi"}, "priority": 5}
     labels = {"team": "a"}

@@ -13,7 +13,8 @@ from bigfleet.kube.errors import ApiError, NotFoundError
 from bigfleet.kube.resources import AVAILABLE_CAPACITIES, UPCOMING_NODES, Resource
 from bigfleet.operator.available import AvailableCapacities
 from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror, object_name
-from bigfleet.operator.upcoming import DRAINED_SECONDS, SETTLED_SECONDS, UpcomingNodes
+from bigfleet.operator.upcoming import LEFT_SECONDS, SETTLED_SECONDS, UpcomingNodes
+from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import provider_pb2 as provider
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -113,8 +114,8 @@ async def test_the_walk_in_and_out(stage: Stage) -> None:
     assert await stage.hears("draining") == "Draining"
     assert await stage.hears("idle", 10.0) == "Drained"
     assert await stage.hears("deleting", 20.0) == "Drained"
-    assert stage.nodes.due() == 10.0 + DRAINED_SECONDS
-    stage.nodes.tick(10.0 + DRAINED_SECONDS)
+    assert stage.nodes.due() == 10.0 + LEFT_SECONDS
+    stage.nodes.tick(10.0 + LEFT_SECONDS)
     assert await stage.phase() == ""
 
 
@@ -131,6 +132,16 @@ async def test_failed_says_why(stage: Stage) -> None:
     assert stage.server.objects["m-1"]["status"]["lastError"] == "no such image"
 
 
+async def test_one_that_is_lost_is_shown_as_failed_for_a_while(stage: Stage) -> None:
+    stage.ready.add("m-1")
+    await stage.hears("configured")
+    assert await stage.hears("failed", 10.0, last_error=GONE) == "Failed"
+    stage.nodes.tick(9.0 + LEFT_SECONDS)
+    assert await stage.phase() == "Failed"
+    stage.nodes.tick(10.0 + LEFT_SECONDS)
+    assert await stage.phase() == ""
+
+
 async def test_what_never_came_in_goes_at_once(stage: Stage) -> None:
     assert await stage.hears("idle") == "Launched"
     assert await stage.hears("speculative") == ""
@@ -140,7 +151,7 @@ async def test_a_machine_that_comes_back_within_the_five_minutes_is_on_its_way_a
     await stage.hears("draining")
     assert await stage.hears("idle") == "Drained"
     assert await stage.hears("configuring") == "Registered"
-    stage.nodes.tick(2 * DRAINED_SECONDS)
+    stage.nodes.tick(2 * LEFT_SECONDS)
     assert await stage.phase() == "Registered"
 
 
@@ -179,9 +190,9 @@ async def test_what_the_shard_does_not_name_after_a_connect_is_garbage(stage: St
     stage.nodes = stage.fresh()
     stage.nodes.opened(100.0)
     stage.nodes.heard(update("configuring", machine="m-2"), 101.0)
-    stage.nodes.tick(100.0 + SETTLED_SECONDS - 1)
+    assert stage.nodes.tick(100.0 + SETTLED_SECONDS - 1) == []
     assert await stage.phase() == "Registered"
-    stage.nodes.tick(100.0 + SETTLED_SECONDS)
+    assert [each.metadata.name for each in stage.nodes.tick(100.0 + SETTLED_SECONDS)] == ["m-1"]
     assert await stage.phase() == ""
     assert await stage.phase("m-2") == "Registered"
 

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from bigfleet.podcontroller import queue as queue_module
 from bigfleet.podcontroller.queue import FIRST_WAIT, LONGEST_WAIT, WorkQueue
 
 
@@ -23,7 +22,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return real(loop, delay, callback, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", call_later)
-    monkeypatch.setattr(queue_module.random, "uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
     return asked
 
 

@@ -29,7 +29,6 @@ from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.events import What
 from bigfleet.sim.clusters.habits import Blob, Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
-from bigfleet.wire.session_stream import SESSION, Ending
 from bigfleet.sim.clusters.world import Cordon, Pods, Workload, World
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS
@@ -37,6 +36,7 @@ from bigfleet.transport.identity import peer_identity
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.wire.needs import rollup_from_wire
+from bigfleet.wire.session_stream import SESSION, Ending
 from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 

@@ -6,9 +6,10 @@ from typing import Annotated, NoReturn
 import typer
 import uvloop
 
-from bigfleet.cli.program import run
+from bigfleet.cli.program import InputError, run
 from bigfleet.operator import config as settings
 from bigfleet.telemetry.logs import Level, configure
+from bigfleet.transport.address import dial_address, listen_tcp_address
 from bigfleet.transport.tls import TLSFiles
 
 OPERATOR_EPILOG = (
@@ -66,29 +67,35 @@ def operator(
 
     It dials the shard and the API server, and nothing dials it. Copies may run: one of them works, by a Lease.
     """
-    chosen = settings.OperatorConfig(
-        cluster_id=settings.cluster_id(cluster_id),
-        shard_address=settings.shard_address(shard_address),
-        metrics_listen=settings.metrics_address(metrics_listen),
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=settings.namespace(namespace),
-        rollup_interval=settings.interval(rollup_interval),
-        acknowledge_concurrency=acknowledge_concurrency,
-        kube_qps=kube_qps,
-        kube_burst=kube_burst,
-        bootstrap_template_file=bootstrap_template_file,
-        api_endpoint=api_endpoint,
-        ca_file=ca_file,
-        kubelet_version=kubelet_version,
-        cluster_dns=tuple(cluster_dns or ()),
-        tls=TLSFiles.from_flags(tls_cert, tls_key, tls_ca),
-    )
     configure(log_level)
     # What speaks to API servers takes a while to import.
+    from bigfleet.kube.election import LeadershipLostError  # noqa: PLC0415
+    from bigfleet.kube.errors import KubeConfigError  # noqa: PLC0415
     from bigfleet.operator.run import serve  # noqa: PLC0415
+    from bigfleet.operator.template import BootstrapTemplateError  # noqa: PLC0415
 
-    uvloop.run(serve(chosen))
+    try:
+        chosen = settings.OperatorConfig(
+            cluster_id=settings.cluster_id(cluster_id),
+            shard_address=dial_address(shard_address),
+            metrics_listen=listen_tcp_address(metrics_listen),
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=settings.namespace(namespace),
+            rollup_interval=settings.interval(rollup_interval),
+            acknowledge_concurrency=acknowledge_concurrency,
+            kube_qps=kube_qps,
+            kube_burst=kube_burst,
+            bootstrap_template_file=bootstrap_template_file,
+            api_endpoint=api_endpoint,
+            ca_file=ca_file,
+            kubelet_version=kubelet_version,
+            cluster_dns=tuple(cluster_dns or ()),
+            tls=TLSFiles.from_flags(tls_cert, tls_key, tls_ca),
+        )
+        uvloop.run(serve(chosen))
+    except (settings.OperatorConfigError, KubeConfigError, BootstrapTemplateError, LeadershipLostError) as error:
+        raise InputError(str(error)) from None
 
 
 app = typer.Typer(name="bigfleet-operator", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -12,8 +12,3 @@ def _say(name: str) -> NoReturn:
 def fauxctl() -> NoReturn:
     """The simulator."""
     _say("fauxctl")
-
-
-def operator() -> NoReturn:
-    """The per-cluster agent."""
-    _say("bigfleet-operator")

@@ -135,9 +135,7 @@ class Pool:
         of_class = np.zeros(classes, np.int64)
         of_class[group] = leader
         first = rows[np.concatenate([leader, of_class])]
-        self._left = np.concatenate(
-            [np.bincount(cohort, minlength=cohorts), np.bincount(grouped, minlength=classes)]
-        )
+        self._left = np.concatenate([np.bincount(cohort, minlength=cohorts), np.bincount(grouped, minlength=classes)])
         self._members, self._cohort_count = rows, cohorts
         self._sorted, self._held = structure, held.copy()
         t.column(M_COHORT)[rows] = cohort

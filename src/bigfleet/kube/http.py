@@ -101,7 +101,8 @@ class Connection:
         while True:
             grant = await self._credentials.current()
             with _reaching(call):
-                response = await asyncio.wait_for(self._opened(call, grant, limits), CALL_SECONDS)
+                async with asyncio.timeout(CALL_SECONDS):
+                    response = await self._opened(call, grant, limits)
             try:
                 if response.status == 200:
                     yield _Pieces(call, response.content)

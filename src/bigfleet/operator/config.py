@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bigfleet.model import duration
-from bigfleet.transport.address import Address, TCPAddress, UnixAddress, dial_address, listen_tcp_address
+from bigfleet.transport.address import Address, TCPAddress, UnixAddress
 from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.tls import TLSFiles
 
@@ -55,16 +55,6 @@ class OperatorConfig(msgspec.Struct, frozen=True, kw_only=True):
             return not ipaddress.ip_address(address.host).is_loopback
         except ValueError:
             return address.host != "localhost"
-
-
-def shard_address(text: str) -> Address:
-    """Where the shard is."""
-    return dial_address(text)
-
-
-def metrics_address(text: str) -> TCPAddress:
-    """Where metrics are served."""
-    return listen_tcp_address(text)
 
 
 def interval(text: str) -> float:

@@ -33,6 +33,7 @@ from bigfleet.operator.rollup import Rollups
 from bigfleet.operator.upcoming import UpcomingNodes
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.needs import rollup_to_wire
+from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 PROTOCOL_VERSION = "v1alpha1"
@@ -201,6 +202,8 @@ class Core:
         for frame in parts.readiness.heard(machine):
             self.send(frame)
         parts.node_objects.heard(machine)
+        if machine.state is _S.FAILED and update.last_error == GONE:
+            parts.node_objects.left(machine.node_name, machine.provider_id)
         parts.upcoming.heard(update, self._clocks.now())
         self._metrics.node_state_update_duration.of(machine.state.label).observe(time.perf_counter() - began)
 
@@ -213,7 +216,9 @@ class Core:
     def tick(self) -> None:
         """Time has passed."""
         now = self._clocks.now()
-        self.parts.upcoming.tick(now)
+        for each in self.parts.upcoming.tick(now):
+            if each.status is not None and each.status.node_ref is not None:
+                self.parts.node_objects.left(each.status.node_ref.name, each.status.provider_id)
         self.parts.available.tick(now)
         if self._say is not None and now >= self._next:
             self._roll_up(now)

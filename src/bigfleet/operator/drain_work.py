@@ -15,21 +15,8 @@ from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from bigfleet.kube.objects import Node, Pod
 from bigfleet.kube.resources import NODES, PODS
-from bigfleet.operator.drains import (
-    CALLED,
-    DEADLINE,
-    INSTRUCTION,
-    KIND,
-    WAS_CORDONED,
-    Act,
-    Confirm,
-    Cordon,
-    Drains,
-    Evict,
-    Hold,
-    Uncordon,
-    Wait,
-)
+from bigfleet.operator.drains import Act, Confirm, Cordon, Drains, Evict, Uncordon, Wait
+from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Hold
 from bigfleet.operator.machines import NodesSeen
 from bigfleet.operator.waiting import Waiting, until_woken
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb

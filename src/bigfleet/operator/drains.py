@@ -7,28 +7,19 @@ Deadlines run on the monotonic clock here and are wall times on the Node.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
 import structlog
 
-from bigfleet.kube.objects import Node, Pod
+from bigfleet.kube.objects import Pod
 from bigfleet.model.machine import MachineState
+from bigfleet.operator.holds import INSTRUCTION, MAX_GRACE, Hold, Phase, Try, from_node
 from bigfleet.operator.machines import Machines, NodesSeen, find_node
 from bigfleet.operator.pods import is_daemon, is_mirror
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
-INSTRUCTION = "bigfleet.lucy.sh/reclaim-instruction"
-DEADLINE = "bigfleet.lucy.sh/reclaim-deadline"
-KIND = "bigfleet.lucy.sh/reclaim-kind"
-CALLED = "bigfleet.lucy.sh/reclaim-node"
-"""What the shard calls the Node, where that is not its name."""
-WAS_CORDONED = "bigfleet.lucy.sh/reclaim-was-cordoned"
-"""Somebody else had cordoned the Node before; it stays so when the reclaim is over."""
-
-_MAX_GRACE = 7 * 86_400.0
 _MAX_NODES = 10_000
 _CORDONED_IN_A_FRAME = 10_000
 _FIRST_RETRY, _LAST_RETRY = 1.0, 10.0
@@ -39,7 +30,6 @@ _DEFAULT_GRACE = 30
 _MAX_REASON = 400
 
 _DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
-_KIND = pb.ReclaimInstruction.Kind
 _NEVER_STOPS = frozenset({pb.ReclaimInstruction.KIND_PREEMPT, pb.ReclaimInstruction.KIND_PROVIDER_TAKES_BACK})
 
 _log = structlog.get_logger("bigfleet.operator")
@@ -51,56 +41,6 @@ class PodsOnNodes(Protocol):
     def on(self, node_name: str) -> Sequence[Pod]:
         """The pods that are bound to the node, in whatever phase."""
         ...
-
-
-class Phase(Enum):
-    """How far a drain is."""
-
-    CORDONING = auto()
-    EVICTING = auto()
-    DRAINED = auto()
-    FAILED = auto()
-    """Pods are left, and the node stays cordoned for what comes next."""
-    UNCORDONING = auto()
-
-
-class Hold:
-    """A node held for an instruction. One object stands for one wording of it: a repeat makes a new one."""
-
-    __slots__ = ("called", "deadline", "instruction", "kind", "node", "phase", "tries", "uid", "wall_deadline")
-
-    def __init__(
-        self,
-        node: Node,
-        called: str,
-        instruction: str,
-        kind: pb.ReclaimInstruction.Kind.ValueType,
-        deadline: float,
-        wall_deadline: datetime,
-    ) -> None:
-        self.node, self.uid, self.called = node.metadata.name, node.metadata.uid, called
-        self.instruction, self.kind, self.deadline, self.wall_deadline = instruction, kind, deadline, wall_deadline
-        self.phase = Phase.CORDONING
-        self.tries: dict[str, _Try] = {}
-
-    def annotations(self) -> dict[str, str | None]:
-        """What is written on the Node beside the cordon."""
-        return {
-            INSTRUCTION: self.instruction,
-            DEADLINE: self.wall_deadline.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            KIND: _KIND.Name(self.kind)
-            if self.kind in _KIND.values()
-            else _KIND.Name(pb.ReclaimInstruction.KIND_UNSPECIFIED),
-            CALLED: None if self.called == self.node else self.called,
-        }
-
-
-class _Try(msgspec.Struct, frozen=True):
-    """What became of the last attempt to evict a pod, and when the next may be made."""
-
-    again_at: float
-    wait: float
-    problem: str
 
 
 class Cordon(msgspec.Struct, frozen=True):
@@ -173,7 +113,7 @@ class Drains:
         for node in self._nodes:
             instruction = node.metadata.annotations.get(INSTRUCTION)
             if instruction and node.metadata.name not in self._holds:
-                self._holds[node.metadata.name] = hold = _from_node(node, instruction, now, wall)
+                self._holds[node.metadata.name] = hold = from_node(node, instruction, now, wall)
                 _log.info("drain_resumed", node=hold.node, instruction=instruction, seconds=hold.deadline - now)
 
     def opened(self) -> None:
@@ -194,7 +134,7 @@ class Drains:
 
     def instructed(self, instruction: pb.ReclaimInstruction, now: float, wall: datetime) -> list[str]:
         """Hold these nodes; said again, acknowledged again and with the deadline set anew. Returns the Nodes' names."""
-        name, grace = instruction.instruction_id, min(max(0, instruction.grace_period_seconds), _MAX_GRACE)
+        name, grace = instruction.instruction_id, min(max(0, instruction.grace_period_seconds), MAX_GRACE)
         if not name:
             return []
         self._named.add(name)
@@ -306,14 +246,14 @@ class Drains:
 
     def evicted(self, hold: Hold, pod: Pod, now: float) -> None:
         """The pod is told to leave, or has left."""
-        hold.tries[pod.metadata.uid] = _Try(now + _SHOWS_SECONDS, 0.0, "")
+        hold.tries[pod.metadata.uid] = Try(now + _SHOWS_SECONDS, 0.0, "")
 
     def blocked(self, hold: Hold, pod: Pod, problem: str, retry_after: float | None, now: float) -> None:
         """The pod may not be evicted now."""
         before = hold.tries.get(pod.metadata.uid)
         wait = min(_LAST_RETRY, 2 * before.wait if before is not None and before.wait else _FIRST_RETRY)
         again = now + max(wait, min(retry_after or 0.0, _LAST_RETRY))
-        hold.tries[pod.metadata.uid] = _Try(again, wait, problem)
+        hold.tries[pod.metadata.uid] = Try(again, wait, problem)
 
     def confirmed(self, hold: Hold, pods: Iterable[Pod], now: float) -> None:
         """These pods are on the node by the API server's own word."""
@@ -321,7 +261,7 @@ class Drains:
             return
         if left := [pod for pod in pods if holds_node(pod, hold.node)]:
             # The watch will show them, or has shown them meanwhile.
-            hold.tries[""] = _Try(now + _LOOK_AGAIN_SECONDS, 0.0, "")
+            hold.tries[""] = Try(now + _LOOK_AGAIN_SECONDS, 0.0, "")
             if now >= hold.deadline:
                 self._give_up(hold, left)
             return
@@ -409,20 +349,3 @@ def _why_left(hold: Hold, left: Sequence[Pod]) -> str:
         why = "there was no time to evict it"
     others = f", and {len(left) - 1} more" if len(left) > 1 else ""
     return f"pod {worst.metadata.namespace}/{worst.metadata.name} is left{others}: {why}"
-
-
-def _from_node(node: Node, instruction: str, now: float, wall: datetime) -> Hold:
-    """The hold as an earlier life of the operator wrote it; what cannot be read counts as over."""
-    annotations = node.metadata.annotations
-    try:
-        deadline = datetime.fromisoformat(annotations.get(DEADLINE, ""))
-        left = (deadline - wall).total_seconds()
-    except (ValueError, TypeError):
-        deadline, left = wall, 0.0
-    kind = annotations.get(KIND, "")
-    number = _KIND.Value(kind) if kind in _KIND.keys() else pb.ReclaimInstruction.KIND_UNSPECIFIED  # noqa: SIM118
-    called = annotations.get(CALLED, node.metadata.name)
-    hold = Hold(node, called, instruction, number, now + min(max(left, 0.0), _MAX_GRACE), deadline)
-    if node.spec.unschedulable:
-        hold.phase = Phase.EVICTING
-    return hold

@@ -147,7 +147,9 @@ class Template:
                 if size > MAX_BLOB_BYTES:
                     raise RenderError(f"{self.source} makes more than the {MAX_BLOB_BYTES} bytes that providers take")
         except UndefinedError as error:
-            raise RenderError(f"{self.source}: {str(error)[:_MAX_SHOWN]}") from None
+            # It names what is missing, and a template may look for anything.
+            problem = str(error).replace(facts.token, "the token")
+            raise RenderError(f"{self.source}: {problem[:_MAX_SHOWN]}") from None
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
             if isinstance(error, RenderError):
                 raise

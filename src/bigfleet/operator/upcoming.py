@@ -1,8 +1,8 @@
 """UpcomingNodes: each machine of the cluster on its way in and out, as the shard and the cluster's own Nodes tell it.
 
 The phase follows from the machine's state, from whether its Node is Ready, and from where the object stood before: Idle
-means Launched on the way in and Drained on the way out. A Drained object stays a while, then goes; one whose machine no
-shard has named for a while after a connect is garbage.
+means Launched on the way in and Drained on the way out. An object whose machine has left, Drained or lost, stays a
+while, then goes; one whose machine no shard has named for a while after a connect is garbage.
 """
 
 import math
@@ -14,13 +14,14 @@ import msgspec
 from bigfleet.model.crd import NodePhase, NodeRef, ObjectMeta, Taint, UpcomingNode, UpcomingNodeSpec, UpcomingNodeStatus
 from bigfleet.model.machine import MachineState
 from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror, object_name
+from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 MACHINE = "bigfleet.lucy.sh/machine-id"
 """The annotation that holds the machine's id, which may be no name for an object."""
 
-DRAINED_SECONDS = 300.0
-"""How long a Drained object stays."""
+LEFT_SECONDS = 300.0
+"""How long an object stays whose machine has left."""
 
 SETTLED_SECONDS = 60.0
 """So long after a connect the shard has named every machine of the cluster."""
@@ -49,7 +50,7 @@ class UpcomingNodes:
         self._mirror, self._is_ready, self._wall = mirror, is_ready, wall
         self._updates: dict[str, pb.NodeStateUpdate] = {}
         self._named: set[str] = set()
-        self._drained: dict[str, float] = {}
+        self._left: dict[str, float] = {}
         self._settles = math.inf
 
     def opened(self, now: float) -> None:
@@ -74,23 +75,26 @@ class UpcomingNodes:
         if update is not None and MachineState(update.state) is _S.CONFIGURED:
             self._show(update, now)
 
-    def tick(self, now: float) -> None:
-        """Let go of what has been Drained for long enough, and of garbage."""
-        for name in [name for name, since in self._drained.items() if now - since >= DRAINED_SECONDS]:
+    def tick(self, now: float) -> list[UpcomingNode]:
+        """Let go of what has left long enough ago, and of garbage, which is returned: nobody heard it leave."""
+        garbage = []
+        for name in [name for name, since in self._left.items() if now - since >= LEFT_SECONDS]:
             self._forget(name)
         if now >= self._settles:
             self._settles = math.inf
             for name in list(self._mirror):
-                if name not in self._named and name not in self._drained:
+                if name not in self._named and name not in self._left:
                     if self._phase(name) == "Drained":
                         # Of an earlier life of the operator.
-                        self._drained[name] = now
+                        self._left[name] = now
                     else:
+                        garbage += [found] if (found := self._former(name)) is not None else []
                         self._forget(name)
+        return garbage
 
     def due(self) -> float:
         """When the next tick has something to do."""
-        return min(self._settles, min(self._drained.values(), default=math.inf) + DRAINED_SECONDS)
+        return min(self._settles, min(self._left.values(), default=math.inf) + LEFT_SECONDS)
 
     def _show(self, update: pb.NodeStateUpdate, now: float) -> None:
         state, name = MachineState(update.state), object_name(update.machine_id)
@@ -101,19 +105,21 @@ class UpcomingNodes:
         if state is _S.DELETING or (state is _S.SPECULATIVE and before not in (None, "Provisioning")):
             self._forget(name)
             return
-        self._drained.pop(name, None)
+        self._left.pop(name, None)
+        if state is _S.FAILED and update.last_error in (GONE, NO_LONGER_MEANT):
+            self._left[name] = now
         phase = _ON_THE_WAY[state]
         if state is _S.CONFIGURED and self._is_ready(update.machine_id):
             phase = "Ready"
         self._mirror.want(self._object(update, name, phase))
 
     def _leave(self, update: pb.NodeStateUpdate, name: str, now: float) -> None:
-        if name not in self._drained:
-            self._drained[name] = now
+        if name not in self._left:
+            self._left[name] = now
             self._mirror.want(self._object(update, name, "Drained"))
 
     def _forget(self, name: str) -> None:
-        self._drained.pop(name, None)
+        self._left.pop(name, None)
         for machine in [machine for machine in self._updates if object_name(machine) == name]:
             del self._updates[machine]
         self._mirror.drop(name)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import msgspec
 
 from bigfleet.kube.objects import Pod
+from bigfleet.kube.pod_requests import asked
 from bigfleet.model.crd import CapacityRequestSpec, SelectorRequirement
 from bigfleet.model.quantity import QuantityError
 from bigfleet.podcontroller import penalties
-from bigfleet.kube.pod_requests import asked
 from bigfleet.podcontroller.complaints import UNTRANSLATABLE, Complaint
 from bigfleet.podcontroller.conditions import Box, holds, written
 from bigfleet.podcontroller.node_terms import places

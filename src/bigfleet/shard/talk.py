@@ -13,10 +13,8 @@ from bigfleet.shard.holdings import Holdings
 from bigfleet.shard.orders import Order, WakeWriter
 from bigfleet.shard.outbox import Outbox
 from bigfleet.shard.supply import Supply
+from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-
-_NO_LONGER_MEANT = "the machine is no longer meant for this cluster"
-_GONE = "its provider no longer has the machine"
 
 
 class Talk:
@@ -86,7 +84,7 @@ class Talk:
         if drained:
             self.send(cluster, frames.node_state(last, cluster, last.state), now)
         else:
-            text = _NO_LONGER_MEANT if there else _GONE
+            text = NO_LONGER_MEANT if there else GONE
             self.send(cluster, frames.node_state(last, cluster, MachineState.FAILED, text), now)
 
     def request(self, asked: RequestBlob, now: float) -> None:

@@ -117,6 +117,7 @@ def test_a_mistake_is_named_with_its_file_and_line(text: str, line: int, says: s
     ("text", "says"),
     [
         ("{{ NodeSelector.gone }}", "has no attribute 'gone'"),
+        ("{{ NodeSelector[Token] }}", "has no attribute 'the token'"),
         ('{{ "a" * 999999999 }}', "may not use '*'"),
         ('{{ "%999999999d" % 1 }}', "may not use '%'"),
         ("{{ 9 ** 999999 }}", "may not use '**'"),
@@ -265,3 +266,20 @@ def test_labels_that_a_kubelet_may_not_set_are_left_out() -> None:
         "-edge": "x",
     }
     assert kubelet_labels(allowed | forbidden) == ",".join(f"{key}={value}" for key, value in sorted(allowed.items()))
+
+
+# The guide.
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "bootstrap-templates.md").read_text()
+
+
+def test_the_guides_own_template_works() -> None:
+    example = GUIDE[GUIDE.index("    #!/bin/sh") :].partition("\n\n")[0]
+    text = rendered("".join(line.removeprefix("    ") for line in example.splitlines(keepends=True)))
+    assert "--label disk=ssd --label zone=a" in text
+    assert "--taints gpu=yes:NoSchedule,spot=:NoExecute" in text
+
+
+def test_the_guide_names_every_variable() -> None:
+    table = GUIDE.partition("| variable |")[2].partition("\n\n")[0]
+    assert [name for name in FACTS.variables() if f"`{name}`" not in table] == []

@@ -193,6 +193,20 @@ async def test_a_delete_that_fails_is_tried_again(server: FakeServer, clock: Fak
         assert server.names(SECRETS) == []
 
 
+async def test_the_start_waits_for_an_api_server_that_is_away(server: FakeServer, clock: FakeClock) -> None:
+    async with living(server) as tokens:
+        await tokens.issue("r-1", "m-1")
+    server.refuse = UnreachableError
+    tokens = Tokens(server.client(), "prod", clock.wall, wait=clock.wait)
+    loading = asyncio.create_task(tokens.load())
+    await clock.advance(5)
+    assert not loading.done()
+    server.refuse = lambda _verb, _name: None
+    await clock.advance(2)
+    await loading
+    assert tokens.asked_at("m-1") is not None
+
+
 @pytest.mark.parametrize("machine", ["m-1", "", "provider/with a long name" * 10, "ünïcode"])
 async def test_any_machine_id_makes_a_label(server: FakeServer, machine: str) -> None:
     async with living(server) as tokens:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -317,3 +318,17 @@ async def test_a_host_that_is_deleted_takes_its_kubelet_along(server: FakeApiSer
         await cloud.ask(Call.DELETE)
         await cloud.becomes(S.SPECULATIVE)
         await until(lambda: KUBELET_LABEL not in server.nodes["n1"]["metadata"]["labels"])
+
+
+def test_disks_outlive_the_process_and_are_for_their_owner_only(tmp_path: Path) -> None:
+    first = Hosts(tmp_path / "cloud")
+    kept, wiped, ended = (first.launch(token, "m") for token in "abc")
+    for ref in (kept, wiped, ended):
+        first.write_disk(ref, b"secret")
+    first.close()
+    assert stat.S_IMODE((tmp_path / "cloud").stat().st_mode) == 0o600
+    second = Hosts(tmp_path / "cloud")
+    second.write_disk(wiped, b"")
+    second.terminate(ended)
+    assert [second.disk(ref) for ref in (kept, wiped, ended)] == [b"secret", b"", b""]
+    second.close()

@@ -65,8 +65,11 @@ class Agents:
 
     def hindrance(self, ref: str) -> str:
         """At which step a host is, and what went wrong last."""
-        found = self._joins.get(ref)
-        return "the host has no bootstrap data" if found is None else str(found[0])
+        if ref not in self._joins:
+            return "the host has no bootstrap data"
+        join, task = self._joins[ref]
+        broke = task.exception() if task.done() else None
+        return str(join) if broke is None else f"{join.step}: the agent broke: {broke}"
 
     async def leave(self, ref: str) -> None:
         """End the host's kubelet and wipe its credentials; a cluster that does not answer hears of it later."""
@@ -78,6 +81,9 @@ class Agents:
         """The host is gone, or is to be wiped: its kubelet with it. What is still to be done for that, if anything."""
         kubelet = self._on_disk(ref)
         _, joining = self._joins.pop(ref, (None, None))
+        if joining is not None:
+            # At once: from here on it writes nothing to the disk.
+            joining.cancel()
         if kubelet is None:
             return None
         self._disks.write_disk(ref, b"")
@@ -111,9 +117,8 @@ class Agents:
 
 
 async def _end(kubelet: Kubelet, joining: asyncio.Task[None] | None) -> None:
-    """End a kubelet that may be joining, and have its Node left alone, however long the cluster takes to answer."""
+    """Await the end of a join, then have the Node left alone, however long the cluster takes to answer."""
     if joining is not None:
-        joining.cancel()
         await asyncio.wait({joining})
     if not kubelet.certificate:
         return

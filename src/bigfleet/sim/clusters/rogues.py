@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
 from bigfleet.sim.clusters.operator import SimOperator, Waits
-from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.transport.address import Address
 from bigfleet.transport.grpc_options import MIB
 from bigfleet.transport.renewal import LiveTLS
+from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 

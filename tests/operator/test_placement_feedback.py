@@ -1,5 +1,7 @@
 """Placement feedback (protocol.md 23): raised only when covered and still, by so much and no further, and let go."""
 
+from collections.abc import Collection
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,11 +21,7 @@ ROW = need(1).key
 
 
 def placed(
-    unschedulable: int,
-    *,
-    short: set[NeedKey] | None = frozenset(),
-    moving: bool = False,
-    empty: int = 0,  # type: ignore[assignment]
+    unschedulable: int, *, short: Collection[NeedKey] | None = (), moving: bool = False, empty: int = 0
 ) -> Placement:
     return Placement(unschedulable={ROW: unschedulable}, short=short, moving=moving, empty=empty)
 
