@@ -183,7 +183,7 @@ class TestVerbs:
         assert asked.headers["Content-Type"] == content.value
         if content is Patch.APPLY:
             assert asked.query == {"fieldManager": "us", "force": "true"}
-            assert asked.body == {"apiVersion": "v1", "kind": "Node", "spec": {"a": None}}
+            assert asked.body == {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, **body}
         else:
             assert asked.query == {"fieldManager": "us"}
             assert asked.body == body

@@ -202,6 +202,20 @@ async def test_a_request_is_not_deleted_because_our_view_of_the_pods_lags(server
     assert ("GET", "/api/v1/namespaces/shop/pods/web") in server.calls
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["at work", "away"])
+async def test_a_pod_that_cannot_be_read_any_more_keeps_its_request(server: ApiServer, away: bool) -> None:
+    made = server.add("pods", pod())
+    async with settled(server) as stage:
+        if not away:
+            server.edit("pods", "shop", "web", lambda obj: obj["spec"].update(priority="high"))
+            await server.until(lambda: stage.count("error"))
+    if away:
+        server.edit("pods", "shop", "web", lambda obj: obj["spec"].update(priority="high"))
+        async with running(server) as stage:
+            await server.until(lambda: stage.count("error"))
+    assert held(server) == {own_name(made): "1"}
+
+
 async def test_a_pod_that_came_again_under_its_name_gets_a_request_of_its_own(server: ApiServer) -> None:
     first = server.add("pods", pod())
     async with settled(server):

@@ -27,8 +27,8 @@ ALL_IN_ONE_EPILOG = (
 CLOUD_STATE = "cloud.state"
 """In the data directory: the cloud's machines, and beside it, with `.cloud` at its end, its hosts."""
 
-# There is one provider, and no coordinator yet; with certificates the cloud would need one of its own.
-_NOT_HERE = {"providers", "coordinator_addr", "advertise_address", "tls_cert", "tls_key", "tls_ca"}
+# With certificates the cloud would need one of its own.
+_NOT_HERE = {"tls_cert", "tls_key", "tls_ca"}
 
 
 def _with_flags_of_shard(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,8 +52,9 @@ def all_in_one(
 ) -> None:
     """Run a shard and a simulated cloud in one process until told to stop; a coordinator comes with a later release.
 
-    For a laptop: plaintext, and what is not here is as in `bigfleet shard`. Machines and what was decided about them
-    are kept in the data directory, and the next start goes on with them.
+    For a laptop: plaintext, and what is not here is as in `bigfleet shard`; providers that are named serve beside the
+    cloud. Machines and what was decided about them are kept in the data directory, and the next start goes on with
+    them.
     """
     loaded = load(config, {key: value for key, value in settings.items() if value != []})
     if loaded.tls is not None:
@@ -66,6 +67,8 @@ def all_in_one(
     configure(loaded.log_level)
     loaded.make_data_dir()
     backend, store = open_cloud(cloud, str(loaded.data_dir / CLOUD_STATE))
+    if any(each.name == backend.scheme for each in loaded.providers):
+        raise ConfigError("providers", f"{backend.scheme!r} is the name of the cloud in this process; choose another")
     load_engine()
     uvloop.run(_serve(loaded, backend, store))
 
@@ -76,4 +79,4 @@ async def _serve(config: Config, backend: Backend, store: Store) -> None:
     async with serving(backend, store, Endpoint(TCPAddress("127.0.0.1", 0))) as cloud:
         # By the scheme of its hosts, as a fleet of several clouds would name them.
         provider = Provider(backend.scheme, cloud.address)
-        await serve(msgspec.structs.replace(config, providers=(provider,)))
+        await serve(msgspec.structs.replace(config, providers=(provider, *config.providers)))

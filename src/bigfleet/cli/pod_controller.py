@@ -62,6 +62,7 @@ def pod_controller(
     names = tuple(sorted({name for name in namespaces.split(",") if name}))
     if names and namespace_selector:
         raise InputError("give --namespaces or --namespace-selector, not both")
+    listen = listen_tcp_address(metrics_listen)
     try:
         config = Config(
             server=load(kubeconfig, context),
@@ -73,7 +74,7 @@ def pod_controller(
                 instance=f"{socket.gethostname()}_{os.getpid()}",
             ),
             namespace=namespace,
-            metrics_listen=listen_tcp_address(metrics_listen),
+            metrics_listen=listen,
             penalty_defaults=penalty_defaults,
             kube_qps=kube_qps,
             kube_burst=kube_burst,

@@ -134,7 +134,8 @@ class Client:
         plain = _plain(body)
         if content is Patch.APPLY:
             query["force"] = "true"
-            plain |= {"apiVersion": resource.api_version, "kind": resource.kind}
+            metadata = {**plain.get("metadata", {}), "name": name}
+            plain |= {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
         call = _named(resource, "patch", "PATCH", namespace, name, subresource)._replace(
             query=query,
             body=msgspec.json.encode(plain),
@@ -190,7 +191,7 @@ class Client:
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The changes after that version as they come, in pieces of lines, until the server ends it after `seconds`.
 
-        Takes no token of the limit. UnreachableError when it breaks, or brings nothing for `silence` seconds.
+        Takes no token of the limit. UnreachableError when it breaks; SilentError after `silence` seconds of nothing.
         """
         query = {
             "watch": "1",

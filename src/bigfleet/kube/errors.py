@@ -91,6 +91,10 @@ class UnreachableError(ApiError):
     """No answer, or none that is an API server's. Whether a change took effect is unknown."""
 
 
+class SilentError(UnreachableError):
+    """A watch that brought nothing for too long, not even a bookmark."""
+
+
 class UnreadableError(ApiError):
     """An answer in which the object asked for cannot be read."""
 

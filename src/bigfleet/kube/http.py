@@ -15,7 +15,7 @@ from yarl import URL
 
 from bigfleet.kube.config import ServerConfig
 from bigfleet.kube.credentials import Credentials, Grant
-from bigfleet.kube.errors import ApiError, TooManyRequestsError, UnreachableError, error_of
+from bigfleet.kube.errors import ApiError, SilentError, TooManyRequestsError, UnreachableError, error_of
 from bigfleet.kube.limiter import Limiter
 from bigfleet.kube.objects import Status
 
@@ -95,7 +95,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a successful answer in pieces, as they come; UnreachableError after so many silent seconds."""
+        """The body of a successful answer in pieces, as they come; SilentError after so many silent seconds."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
         renewed = False
         while True:
@@ -153,7 +153,10 @@ class _Pieces:
 
     async def __anext__(self) -> bytes:
         with _reaching(self._call):
-            piece = await self._content.readany()
+            try:
+                piece = await self._content.readany()
+            except TimeoutError:
+                raise SilentError(self._call.verb, self._call.subject, "nothing came for too long") from None
         if not piece:
             raise StopAsyncIteration
         return piece

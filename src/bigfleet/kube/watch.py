@@ -1,8 +1,8 @@
 """A collection of objects kept up to date in a sink: listed in pages, then watched from that very version on.
 
-A cut resumes where it was, and only a version that the server has forgotten makes it list again. The sink is never
-emptied on the way: it learns of what vanished during a gap when the new list is whole. An object that cannot be read
-counts as not there, in lists and watches alike.
+A cut resumes where it was; a version that the server has forgotten, or does not know, makes it list again. The sink is
+never emptied on the way: it learns of what vanished during a gap when the new list is whole. An object that cannot be
+read counts as not there, in lists and watches alike.
 """
 
 import asyncio
@@ -14,7 +14,14 @@ import structlog
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.decode import WatchEvent
-from bigfleet.kube.errors import ApiError, GoneError, TooManyRequestsError, UnreachableError, UnreadableError
+from bigfleet.kube.errors import (
+    ApiError,
+    GoneError,
+    SilentError,
+    TooManyRequestsError,
+    UnreachableError,
+    UnreadableError,
+)
 from bigfleet.kube.http import error_from
 from bigfleet.kube.objects import Status
 from bigfleet.kube.pace import Pace
@@ -30,7 +37,7 @@ K_co = TypeVar("K_co", bound=KubeObject, covariant=True)
 K_contra = TypeVar("K_contra", bound=KubeObject, contravariant=True)
 
 SILENCE_SECONDS = 180.0
-"""A watch that brings nothing for so long is cut: with bookmarks, one a minute, that is a dead connection."""
+"""A watch that brings nothing for so long is not to be trusted: servers send a bookmark a minute."""
 
 UNHEALTHY_SECONDS = 60.0
 """How long a watcher may fail to watch before its sink counts as out of date."""
@@ -126,7 +133,9 @@ class Watcher(Generic[K]):
         if self._failing_since is None:
             self._failing_since = self._pace.clock()
         refused = not isinstance(error, UnreachableError | TooManyRequestsError)
-        lost = isinstance(error, GoneError | UnreadableError) or (refused and self._failures >= _REFUSALS)
+        # A version that the server has yet to reach, as after a restore from a backup, is watched in silence.
+        lost = isinstance(error, GoneError | UnreadableError | SilentError)
+        lost = lost or (refused and self._failures >= _REFUSALS)
         wait = max(self._pace.wait(self._failures), min(error.retry_after or 0.0, self._pace.longest_wait))
         self._log.warning("kube_watch_failed", reason=str(error), relist=lost or not self._version, wait=round(wait, 1))
         if lost:

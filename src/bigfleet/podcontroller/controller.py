@@ -114,6 +114,8 @@ class Controller:
     async def _work(self) -> None:
         while not self._stopping.is_set():
             key = await self._queue.take()
+            if self._stopping.is_set():
+                return
             self._busy += 1
             try:
                 await self._attend(key)

@@ -32,7 +32,7 @@ class Pods:
         self._unread: dict[Key, Pod] = {}
         self._readings: dict[Key, Reading] = {}
         self._asks: dict[bytes, Ask] = {}
-        # Pods that a watch or a list saw go, until their requests are gone too.
+        # Pods that a watch saw go, until their requests are gone too.
         self._ended: set[Key] = set()
 
     def keys(self) -> set[Key]:
@@ -55,7 +55,7 @@ class Pods:
         return reading
 
     def has_ended(self, key: Key) -> bool:
-        """True if the API server said that the pod is gone."""
+        """True if the API server said that the pod is gone, and not only that it cannot be seen."""
         return key in self._ended
 
     def forget(self, key: Key) -> None:
@@ -78,13 +78,15 @@ class Pods:
         self._changed(key)
 
     def removed(self, pod: Pod) -> None:
-        """A pod that is gone."""
-        self._remove(_key(pod))
+        """A pod that is gone, or cannot be read any more: then there is nothing of it but its name."""
+        key = _key(pod)
+        if pod.spec.containers:
+            self._ended.add(key)
+        self._remove(key)
 
     def _remove(self, key: Key) -> None:
         self._unread.pop(key, None)
         self._readings.pop(key, None)
-        self._ended.add(key)
         self._changed(key)
 
     def _one(self, ask: Ask) -> Ask:

@@ -30,6 +30,7 @@ from bigfleet.shard.core import Core
 from bigfleet.shard.effects import Ask
 from bigfleet.shard.execute import Problem
 from bigfleet.shard.stamps import to_metadata
+from bigfleet.telemetry.traces import Tracing
 
 _log = structlog.get_logger("bigfleet.shard")
 
@@ -103,8 +104,8 @@ class Throttle:
 class Calls:
     """The calls to one provider that wait or run."""
 
-    def __init__(self, core: Core, client: Caller, most: int, after: Callable[[], None]) -> None:
-        self._core, self._client, self._after = core, client, after
+    def __init__(self, core: Core, client: Caller, most: int, after: Callable[[], None], tracing: Tracing) -> None:
+        self._core, self._client, self._after, self._tracing = core, client, after, tracing
         self._throttle = Throttle(most)
         self._waiting: deque[Ask] = deque()
         self._running = 0
@@ -167,7 +168,8 @@ class Calls:
 
     async def _make(self, ask: Ask) -> None:
         try:
-            ack = await self._sent(ask)
+            with self._tracing.span("call", call=ask.call.value, machine=ask.machine, cluster=ask.cluster):
+                ack = await self._sent(ask)
         except ProviderError as error:
             if isinstance(error, ExhaustedError | UnavailableError):
                 self._throttle.pushed_back(self._core.clocks.now())

@@ -115,7 +115,7 @@ class Shard:
         self._gauges = Gauges(core.metrics)
         self.streams = Streams(core, self.pump)
         self.calls = {
-            name: Calls(core, client, times.provider_concurrency, self._called(name))
+            name: Calls(core, client, times.provider_concurrency, self._called(name), outside.tracing)
             for name, client in clients.items()
         }
         self.looks = {name: Looks(core, name, client, self._listed) for name, client in clients.items()}
