@@ -33,7 +33,7 @@ def run(report: Report) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     to_cache, of_cache = context.Pipe()
-    server = context.Process(target=_serve, args=(theirs,))
+    server = context.Process(target=serve, args=(theirs,))
     server.start()
     try:
         cache = context.Process(target=_hold, args=(of_cache, ours.recv()))
@@ -105,7 +105,7 @@ def _hold(pipe: Connection, port: int) -> None:
 
 
 async def _measured(port: int) -> dict[str, float]:
-    figures = {"bare": _memory("VmRSS")}
+    figures = {"bare": memory("VmRSS")}
     cache = Cache()
     config = ServerConfig(server=f"http://127.0.0.1:{port}")
     stalls = [0.0]
@@ -117,7 +117,7 @@ async def _measured(port: int) -> dict[str, float]:
         await cache.until(lambda: cache.lists == 1)
         figures["list"] = time.perf_counter() - start
         figures["list_stall"] = await _longest(stalls)
-        figures["rss"] = _memory("VmRSS")
+        figures["rss"] = memory("VmRSS")
         await cache.until(lambda: cache.changes > 0)
         start = time.perf_counter()
         await cache.until(lambda: cache.changes == EVENTS)
@@ -127,7 +127,7 @@ async def _measured(port: int) -> dict[str, float]:
         await cache.until(lambda: cache.lists == 2)
         figures["relist"] = time.perf_counter() - start
         figures["relist_stall"] = await _longest(stalls)
-        figures["peak"] = _memory("VmHWM")
+        figures["peak"] = memory("VmHWM")
         if len(cache.held) != REQUESTS or not cache.sums.needs():
             raise RuntimeError(f"{len(cache.held):,} requests are held instead of {REQUESTS:,}")
         for task in (watching, ticking):
@@ -152,32 +152,33 @@ async def _longest(stalls: list[float]) -> float:
     return longest
 
 
-def _memory(field: str) -> float:
+def memory(field: str) -> float:
+    """What this process holds, in MB: VmRSS now, VmHWM at most."""
     return int(Path("/proc/self/status").read_text().partition(f"{field}:")[2].split()[0]) * 1024 / 1e6
 
 
-def _serve(pipe: Connection) -> None:
+def serve(pipe: Connection) -> None:
     """Two lists in pages, between them one watch of many changes that ends in 410; then silence."""
     pages = [
-        b",".join(_request(i, i + 1) for i in range(at, min(at + PAGE_OBJECTS, REQUESTS)))
+        b",".join(request(i, i + 1) for i in range(at, min(at + PAGE_OBJECTS, REQUESTS)))
         for at in range(0, REQUESTS, PAGE_OBJECTS)
     ]
     events = b"".join(
-        b'{"type":"MODIFIED","object":%s}\n' % _request(i * 7919 % REQUESTS, REQUESTS + i, "Acknowledged")
+        b'{"type":"MODIFIED","object":%s}\n' % request(i * 7919 % REQUESTS, REQUESTS + i, "Acknowledged")
         for i in range(EVENTS)
     )
     events += b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
     watches = 0
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def answer(asked: web.Request) -> web.StreamResponse:
         nonlocal watches
-        if "watch" not in request.query:
-            number = int(request.query.get("continue", "0"))
+        if "watch" not in asked.query:
+            number = int(asked.query.get("continue", "0"))
             following = str(number + 1) if number + 1 < len(pages) else ""
             head = json.dumps({"resourceVersion": str(REQUESTS), "continue": following}).encode()
             return web.Response(body=b'{"metadata":%s,"items":[%s]}' % (head, pages[number]))
         response = web.StreamResponse()
-        await response.prepare(request)
+        await response.prepare(asked)
         watches += 1
         if watches == 1:
             for at in range(0, len(events), _PIECE_BYTES):
@@ -186,7 +187,7 @@ def _serve(pipe: Connection) -> None:
         await asyncio.Event().wait()
         return response
 
-    async def serve() -> None:
+    async def serving() -> None:
         app = web.Application()
         app.router.add_get("/{path:.*}", answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -196,10 +197,10 @@ def _serve(pipe: Connection) -> None:
         await asyncio.to_thread(pipe.recv)
         await runner.cleanup()
 
-    asyncio.run(serve())
+    asyncio.run(serving())
 
 
-def _request(i: int, version: int, phase: str = "Pending") -> bytes:
+def request(i: int, version: int, phase: str = "Pending") -> bytes:
     """A request as an API server sends it, of one of 600 kinds of pods; owned by its pod, with its pod's UID on it."""
     kind = i % 600
     name = f"cr-pod-app-{kind:03d}-7d9c6b5f4-{i:06x}"

@@ -217,6 +217,12 @@ class TestVerbs:
         assert UPCOMING_NODES.path("ignored", "a") == "/apis/bigfleet.lucy.sh/v1alpha1/upcomingnodes/a"
         assert PRIORITY_CLASSES.path() == "/apis/scheduling.k8s.io/v1/priorityclasses"
 
+    async def test_a_proxy_carries_the_call(self, server: "Server") -> None:
+        server.answers = [ok(node())]
+        async with Client(ServerConfig(server="http://kubernetes.invalid", proxy=server.url)) as client:
+            await client.get(NODES, "n1")
+        assert server.asked[0].headers["Host"] == "kubernetes.invalid"
+
     async def test_many_patches_run_beside_each_other(self, server: "Server", client: Client) -> None:
         together = asyncio.Barrier(32)
 
@@ -322,13 +328,13 @@ class TestPatience:
     """429s and broken connections."""
 
     @pytest.fixture
-    def waits(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    def waits(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
         waits: list[float] = []
 
         async def sleep(seconds: float) -> None:
             waits.append(seconds)
 
-        monkeypatch.setattr(client._connection, "_sleep", sleep)
+        monkeypatch.setattr(http, "_sleep", sleep)
         return waits
 
     async def test_a_server_that_asks_for_patience_gets_it_twice(

@@ -40,14 +40,17 @@ def bookmark(version: int) -> bytes:
     return line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version), "creationTimestamp": None}})
 
 
-def streamed(*pieces: bytes, cut: Awaitable[None] | None = None) -> "Behaviour":
-    """A watch that brings these pieces and then ends, or is cut at a given time."""
+def streamed(*pieces: bytes | Awaitable[None], cut: Awaitable[None] | None = None) -> "Behaviour":
+    """A watch that brings these pieces, each after what it waits for, and then ends, or is cut at a given time."""
 
     async def behave(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for piece in pieces:
-            await response.write(piece)
+            if isinstance(piece, bytes):
+                await response.write(piece)
+            else:
+                await piece
         if cut is not None:
             await cut
             assert request.transport is not None
@@ -173,6 +176,29 @@ async def test_half_a_line_at_the_cut_counts_for_nothing(server: "Server", rig: 
     async with rig.running():
         await rig.sink.until(lambda: rig.sink.told == [[], "+a", "+b"])
     assert server.asked[2].query["resourceVersion"] == "8"
+
+
+async def test_a_line_may_come_in_pieces_beside_others(server: "Server", rig: Rig) -> None:
+    half = line("ADDED", node("b", 9))
+    first = rig.sink.until(lambda: "a" in rig.sink.held)
+    server.answers = [
+        listed(7),
+        streamed(line("ADDED", node("a", 8)) + half[:20], first, half[20:] + line("ADDED", node("c", 10))),
+    ]
+    async with rig.running():
+        await rig.sink.until(lambda: rig.sink.told == [[], "+a", "+b", "+c"])
+    assert rig.waits == []
+
+
+async def test_pages_of_different_moments_are_watched_from_the_first(server: "Server", rig: Rig) -> None:
+    server.answers = [
+        listed(7, node("a", 3), token="t"),
+        listed(9, node("b", 8)),
+        streamed(line("ADDED", node("c", 10))),
+    ]
+    async with rig.running():
+        await rig.sink.until(lambda: "c" in rig.sink.held)
+    assert server.asked[2].query["resourceVersion"] == "7"
 
 
 def forgotten(refusal: Refusal, place: str) -> "Behaviour | web.Response":

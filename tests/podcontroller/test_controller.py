@@ -192,6 +192,32 @@ async def test_requests_without_a_pod_are_removed_and_those_of_others_are_not(se
         assert list(held(server)) == ["kueue-made-this"]
 
 
+async def test_a_request_that_took_the_name_of_one_to_be_deleted_stays(server: ApiServer) -> None:
+    gone = pod("gone")
+    gone["metadata"]["uid"] = "u-gone"
+    old = server.add(REQUESTS, request(gone))
+    name = old["metadata"]["name"]
+
+    def strike(method: str, path: str) -> None:
+        if method == "DELETE" and server.objects[REQUESTS, "shop", name] == old:
+            server.remove(REQUESTS, "shop", name)
+            server.add(REQUESTS, request(gone, name, cpu="5", labels={}))
+
+    server.strike = strike
+    async with settled(server):
+        assert held(server) == {name: "5"}
+
+
+async def test_a_request_that_is_gone_when_it_is_to_be_deleted_is_no_error(server: ApiServer) -> None:
+    ended = server.add("pods", pod(status={"phase": "Failed"}))
+    server.add(REQUESTS, request(ended))
+    server.strike = lambda method, path: (
+        server.remove(REQUESTS, "shop", own_name(ended)) if method == "DELETE" else None
+    )
+    async with settled(server) as stage:
+        assert (stage.count("deleted"), stage.count("error")) == (1, 0)
+
+
 async def test_a_request_is_not_deleted_because_our_view_of_the_pods_lags(server: ApiServer) -> None:
     made = server.add("pods", pod())
     server.hidden.add(("pods", "shop", "web"))

@@ -148,6 +148,12 @@ def test_alternatives_that_cannot_be_one_keep_the_pods_order_and_are_reported() 
     assert "2 alternatives" in complaint.note
 
 
+def test_joined_alternatives_stand_where_the_first_of_them_stood() -> None:
+    ways = [[is_in("z", "a"), is_in("t", "x")], [is_in("z", "b"), is_in("t", "y")], [is_in("z", "c"), is_in("t", "x")]]
+    found = places(pod(terms=ways))
+    assert conditions(found) == [[is_in("t", "x"), is_in("z", "a", "c")], [is_in("t", "y"), is_in("z", "b")]]
+
+
 def test_listed_or_missing_cannot_be_one() -> None:
     found = places(pod(terms=[[is_in("z", "a")], [("z", "DoesNotExist", ())]]))
     assert len(found.alternatives) == 2

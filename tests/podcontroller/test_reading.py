@@ -151,6 +151,13 @@ def test_a_requests_name_is_the_pods_for_its_whole_life() -> None:
     assert request_name("web-0", "u1") != request_name("web-0", "u2")
 
 
+@pytest.mark.parametrize("middle", [".", "-", "--", "x"])
+def test_a_long_name_is_cut_where_a_name_may_end(middle: str) -> None:
+    name = request_name("a" * (235 - len(middle)) + middle + "b" * 18, "u1")
+    assert len(name) <= 253
+    assert name.rpartition("-")[0].endswith(("a", "x"))
+
+
 part = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 
 

@@ -1,5 +1,7 @@
 """`bigfleet dev`: real Kubernetes control planes on this machine, for development and tests."""
 
+import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +63,21 @@ def down(name: Name = "dev") -> None:
     """End a cluster and throw its data away."""
     with _plainly():
         places.end(name)
+
+
+@cluster.command(epilog='Example: eval "$(bigfleet dev cluster env --name a)"')
+def env(name: Name = "dev") -> None:
+    """Print what points a shell at a cluster: KUBECONFIG, and a PATH on which a fitting kubectl is first."""
+    with _plainly():
+        record = next((each.record for each in places.sights() if (each.name, each.state) == (name, "running")), None)
+        if record is None:
+            # A shell that evaluates this must not go on with whichever cluster it was pointed at before.
+            typer.echo("export KUBECONFIG=/dev/null")
+            raise ControlPlaneError(f"no cluster {name!r} runs; bigfleet dev cluster up --name {name} --detach starts it")
+        typer.echo(f"export KUBECONFIG={shlex.quote(record.kubeconfig)}")
+        kubectl = obtain(_say)["kubectl"]
+        if shutil.which("kubectl") != str(kubectl):
+            typer.echo(f'export PATH={shlex.quote(str(kubectl.parent))}:"$PATH"')
 
 
 @cluster.command("list", epilog="Example: bigfleet dev cluster list")

@@ -5,7 +5,7 @@ fresh credentials are to be had, and after a 429 by which the server asks for pa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ _MOST_REFUSAL_BYTES = 64 * 1024
 _WAITS = 2
 _LONGEST_WAIT = 10.0
 _BUDGET_CAUSE = "DisruptionBudget"
+_sleep = asyncio.sleep
 
 
 class Call(NamedTuple):
@@ -53,14 +54,8 @@ class Call(NamedTuple):
 class Connection:
     """The way to one server. Errors are those of `kube.errors`; cancelling a call ends it at once."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        limiter: Limiter,
-        user_agent: str,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._config, self._limiter, self._sleep = config, limiter, sleep
+    def __init__(self, config: ServerConfig, limiter: Limiter, user_agent: str) -> None:
+        self._config, self._limiter = config, limiter
         self._credentials = Credentials(config)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=_IDLE_SECONDS),
@@ -91,7 +86,7 @@ class Connection:
             if not asked_to_wait or error.retry_after is None or waits == _WAITS:
                 raise error
             waits += 1
-            await self._sleep(min(error.retry_after, _LONGEST_WAIT))
+            await _sleep(min(error.retry_after, _LONGEST_WAIT))
 
     @asynccontextmanager
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -108,7 +103,8 @@ class Connection:
                     yield _Pieces(call, response.content)
                     return
                 with _reaching(call):
-                    body = await _bounded(call, response)
+                    async with asyncio.timeout(CALL_SECONDS):
+                        body = await _bounded(call, response)
             finally:
                 response.close()
             if response.status != 401 or renewed or not await self._credentials.renew(grant):
@@ -120,8 +116,9 @@ class Connection:
         with _reaching(call):
             try:
                 response = await self._opened(call, grant, limits)
-            except aiohttp.ServerDisconnectedError:
-                if not call.repeat:
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # Whoever could not even connect has not found a broken connection.
+                if not call.repeat or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 response = await self._opened(call, grant, limits)
             async with response:

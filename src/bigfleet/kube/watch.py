@@ -119,7 +119,7 @@ class Watcher(Generic[K]):
         return self.synced.is_set() and (failing is None or self._pace.clock() - failing < UNHEALTHY_SECONDS)
 
     async def run(self) -> None:
-        """Watch for ever. Ends only by being cancelled, or when the sink raises."""
+        """Watch for ever: until it is cancelled, the sink raises, or KubeConfigError says there is no way to begin."""
         while True:
             try:
                 if not self._version:
