@@ -151,9 +151,9 @@ class Link:
 
 
 def _redirect(ending: Ending) -> Address | None:
-    """Where a shard that this cluster is not bound to says it belongs: the last word of its refusal."""
-    if ending.code != "FAILED_PRECONDITION":
-        return None
-    with suppress(AddressError):
-        return dial_address(ending.details.split()[-1]) if ending.details.split() else None
+    """Where a shard that this cluster is not bound to says it belongs: the last address in its refusal."""
+    if ending.code == "FAILED_PRECONDITION":
+        for word in reversed(ending.details.split()):
+            with suppress(AddressError):
+                return dial_address(word.strip(".,;()'\""))
     return None
