@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import engine, engine_cost, engine_hosts, model, provider, shard
+from bench import engine, engine_cost, engine_hosts, kube, model, provider, shard
 from bench.harness import Report
 
 PARTS: dict[str, Callable[[Report], None]] = {
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[[Report], None]] = {
     "cost": engine_cost.run,
     "provider": provider.run,
     "shard": shard.run,
+    "kube": kube.run,
 }
 
 

@@ -52,7 +52,7 @@ class _Shard(ShardServicer):
         self.needs: list[int] = []
         self.more = asyncio.Event()
 
-    async def Session(  # type: ignore[override]  # noqa: N802 - as the proto has it
+    async def Session(  # noqa: N802 - as the proto has it
         self, frames: AsyncIterator[pb.OperatorMessage], _context: object
     ) -> AsyncIterator[pb.ShardMessage]:
         """One operator's."""
