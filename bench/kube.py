@@ -1,6 +1,6 @@
-"""What speaks to Kubernetes: caches, roll-ups and the pod controller, the last two on a real control plane."""
+"""What speaks to Kubernetes: caches, roll-ups, the pod controller and all of it together, on real control planes."""
 
-from bench import kube_cache, kube_pods, kube_rollup
+from bench import kube_burst, kube_cache, kube_pods, kube_rollup
 from bench.harness import Report
 
 
@@ -9,3 +9,4 @@ def run(report: Report) -> None:
     kube_cache.run(report)
     kube_rollup.run(report)
     kube_pods.run(report)
+    kube_burst.run(report)

@@ -38,17 +38,21 @@ def steps(page: str) -> list[Step]:
             found.append(Step(text))
         else:
             assert language == "text", f"a block is neither for the shell nor what it says: {text}"
-            found[-1] = Step(found[-1].commands, tuple(line for line in text.splitlines() if line.strip()))
+            # A line of nothing but `…` stands for as many as there are, or none.
+            promised = tuple(line for line in text.splitlines() if line.strip(" …"))
+            found[-1] = Step(found[-1].commands, promised)
     return found
 
 
 def missing(promised: tuple[str, ...], printed: str) -> str | None:
-    """The first promised line that does not come, after those before it; None if all do."""
-    lines = iter(printed.splitlines())
+    """The first promised line for which there is none of its own; None if all come, in whatever order."""
+    lines = [line.strip() for line in printed.splitlines()]
     for line in promised:
         pattern = _pattern(line)
-        if not any(pattern.fullmatch(each.strip()) for each in lines):
+        match = next((each for each in lines if pattern.fullmatch(each)), None)
+        if match is None:
             return line
+        lines.remove(match)
     return None
 
 

@@ -203,7 +203,7 @@ class TestPlugins:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         os.mkfifo(tmp_path / "held")
-        plugin = script(tmp_path / "p", f"sleep 1000 > {tmp_path}/held & wait")
+        plugin = script(tmp_path / "p", f"sleep 60 > {tmp_path}/held & wait")
         config = ServerConfig(server="http://h", plugin=plugin)
         reading = asyncio.create_task(asyncio.to_thread((tmp_path / "held").read_text))
         with pytest.raises(KubeConfigError, match="did not end within"):

@@ -8,7 +8,12 @@ from bigfleet.podcontroller.queue import FIRST_WAIT, LONGEST_WAIT, WorkQueue
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def timers() -> list[asyncio.TimerHandle]:
+    return []
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch, timers: list[asyncio.TimerHandle]) -> list[float]:
     """Every wait that is asked for, without chance in it; none of them ends by itself."""
     asked: list[float] = []
     real = asyncio.BaseEventLoop.call_later
@@ -16,10 +21,13 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def call_later(
         loop: asyncio.BaseEventLoop, delay: float, callback: object, *args: object, **more: object
     ) -> object:
-        if getattr(callback, "__name__", "") == "_again":
+        ours = getattr(callback, "__name__", "") == "_again"
+        if ours:
             asked.append(delay)
-            delay = 3600
-        return real(loop, delay, callback, *args, **more)  # type: ignore[arg-type]
+        timer = real(loop, 3600 if ours else delay, callback, *args, **more)  # type: ignore[arg-type]
+        if ours:
+            timers.append(timer)
+        return timer
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", call_later)
     monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
@@ -77,7 +85,7 @@ async def test_the_servers_own_time_is_kept(waits: list[float]) -> None:
 
 
 async def test_a_failing_key_comes_at_once_when_something_changed_and_its_timer_goes_with_its_success(
-    waits: list[float],
+    waits: list[float], timers: list[asyncio.TimerHandle]
 ) -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
@@ -88,6 +96,7 @@ async def test_a_failing_key_comes_at_once_when_something_changed_and_its_timer_
     assert await queue.take() == "a"
     queue.done("a")
     assert len(queue) == 0
+    assert [timer.cancelled() for timer in timers] == [True]
 
 
 async def test_after_its_wait_a_key_comes_again() -> None:

@@ -49,10 +49,7 @@ class Controller:
         self._queue: WorkQueue[Key] = WorkQueue()
         self._pods = Pods(self._queue.add)
         self._requests = Requests(self._queue.add)
-        selected: tuple[str, ...] | None = plan.namespaces or None
-        if plan.namespace_selector:
-            selected = ()
-        self._scope = Scope(selected, self._rescope)
+        self._scope = Scope(plan.namespaces or None, self._rescope)
         self._events = Recorder(client, REPORTER, plan.instance, lambda: datetime.now(UTC))
         self._keeper = Keeper(client, plan.mode, self._pods, self._requests, self._scope, defaults, self._events)
         self._watchers: list[Watcher[Any]] = [
@@ -104,8 +101,8 @@ class Controller:
             await watcher.synced.wait()
         pods, requests = self._pods.keys(), self._requests.keys()
         _log.info("caches_synced", pods=len(pods), requests=len(requests))
+        # All of these are in the queue, as whatever comes into a table is.
         self._unseen = pods | requests
-        self._add(self._unseen)
         self._note_seen(None)
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._plan.concurrency):

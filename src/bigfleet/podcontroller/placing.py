@@ -55,26 +55,25 @@ def _own_terms(
 ) -> Iterator[PodAffinityTerm]:
     """The terms that select the pod itself; a complaint about each that selects others."""
     for term in () if affinity is None else affinity.required:
-        own = term.label_selector is not None and selects(term.label_selector, pod.metadata.labels)
+        namespaces = set(term.namespaces)
+        if term.namespace_selector is None and not namespaces:
+            namespaces = {pod.metadata.namespace}
         everywhere = term.namespace_selector == LabelSelector()
-        here = not term.namespaces and term.namespace_selector is None
-        own = own and (here or everywhere or pod.metadata.namespace in term.namespaces)
-        if own:
+        if (
+            term.label_selector is None
+            or not selects(term.label_selector, pod.metadata.labels)
+            or not (everywhere or pod.metadata.namespace in namespaces)
+        ):
+            problem = (
+                "is to other pods than this one and its like, which no CapacityRequest can say; capacity is asked for "
+                "without it"
+            )
+        else:
             yield term
-        if not own:
-            complaints.append(
-                _lost(
-                    f"the required {name} for {term.topology_key} is to other pods than this one and its like, which "
-                    "no CapacityRequest can say; capacity is asked for without it"
-                )
-            )
-        elif not here and (term.namespace_selector is not None or set(term.namespaces) != {pod.metadata.namespace}):
-            complaints.append(
-                _lost(
-                    f"the required {name} for {term.topology_key} reaches into other namespaces; only pods of this one "
-                    "are counted together"
-                )
-            )
+            if term.namespace_selector is None and namespaces == {pod.metadata.namespace}:
+                continue
+            problem = "reaches into other namespaces; only pods of this one are counted together"
+        complaints.append(_lost(f"the required {name} for {term.topology_key} {problem}"))
 
 
 def _gang(terms: list[PodAffinityTerm], complaints: list[Complaint]) -> CoLocation | None:

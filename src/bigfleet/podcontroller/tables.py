@@ -156,7 +156,7 @@ class Requests:
 
 
 class Scope:
-    """Sink of a watcher of selected namespaces: those whose pods are looked at. With None, all of them."""
+    """Sink of a watcher of selected namespaces: those whose pods are looked at. With None, all until it is filled."""
 
     def __init__(self, names: Collection[str] | None, changed: Callable[[str], None]) -> None:
         self._names = None if names is None else set(names)
