@@ -1,9 +1,10 @@
-"""docs/quickstart.md is run as it is written: every command in one shell, every output that it promises, nothing left."""
+"""docs/quickstart.md is run as it is written: all commands in one shell, with what it promises, and nothing is left."""
 
 import os
 import re
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -148,3 +149,28 @@ def test_every_command_of_the_page_does_what_it_promises(tmp_path: Path, binarie
             assert line is None, f"the page promises\n{line}\nbelow\n{step.commands}\nbut it says\n{printed}"
         assert shell.close() == 0
         assert marked(mark) == []
+
+
+@pytest.mark.parametrize(
+    ("promised", "printed"),
+    [
+        (("web 8/10 8",), "web 10/10 8"),
+        (("general-… Ready",), "general-000001 NotReady"),
+        (("general-… Ready <none> 5s", "general-… Ready <none> 5s"), "general-000001   Ready   <none>   7s"),
+        (("machines: 6 (Speculative 6)",), "machines: 6 (Speculative 6, Failed 1)"),
+    ],
+)
+def test_a_promise_that_is_not_kept_is_noticed(promised: tuple[str, ...], printed: str) -> None:
+    assert missing(promised, printed) == promised[-1]
+
+
+def test_a_shell_is_not_left_at_another_cluster_when_the_one_it_asks_for_does_not_run(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bigfleet", "dev", "cluster", "env", "--name", "none"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "export KUBECONFIG=/dev/null\n")
+    assert "bigfleet dev cluster up --name none" in done.stderr

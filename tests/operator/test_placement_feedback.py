@@ -71,6 +71,19 @@ def test_nodes_that_have_just_come_are_given_time() -> None:
     assert asked(feedback) == 13
 
 
+def test_pods_that_have_just_come_into_a_still_cluster_are_given_time() -> None:
+    feedback = Feedback()
+    feedback.judge(placed(0), 0.0)
+    # Eight come; the shard has answered for the demand without them, and no machine moves for them yet.
+    feedback.judge(placed(8), STILL_SECONDS)
+    feedback.judge(placed(8), 1.0 + STILL_SECONDS)
+    assert asked(feedback) == 10
+    feedback.judge(placed(9), 2 * STILL_SECONDS)
+    assert asked(feedback) == 10
+    feedback.judge(placed(9), 3 * STILL_SECONDS)
+    assert asked(feedback) == 19
+
+
 def test_after_two_raises_that_placed_none_there_is_no_third_and_it_is_said_once() -> None:
     feedback = Patient()
     assert [feedback.judged(placed(2)) for _ in range(2)] == [[], []]

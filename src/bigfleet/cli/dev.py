@@ -73,7 +73,7 @@ def env(name: Name = "dev") -> None:
         if record is None:
             # A shell that evaluates this must not go on with whichever cluster it was pointed at before.
             typer.echo("export KUBECONFIG=/dev/null")
-            raise ControlPlaneError(f"no cluster {name!r} runs; bigfleet dev cluster up --name {name} --detach starts it")
+            raise ControlPlaneError(f"no cluster {name!r} runs; bigfleet dev cluster up --name {name} starts it")
         typer.echo(f"export KUBECONFIG={shlex.quote(record.kubeconfig)}")
         kubectl = obtain(_say)["kubectl"]
         if shutil.which("kubectl") != str(kubectl):

@@ -51,6 +51,8 @@ class Feedback:
         self._raised: dict[NeedKey, _Raise] = {}
         self._said: set[NeedKey] = set()
         self._still_since: float | None = None
+        # By row, its Unschedulable pods and since when there are no more than that.
+        self._waiting: dict[NeedKey, tuple[int, float]] = {}
 
     @property
     def units(self) -> dict[NeedKey, int]:
@@ -61,6 +63,7 @@ class Feedback:
         """Raise and let go; returns the rows of which it is new that raising them does not help."""
         given_up: list[NeedKey] = []
         short = placement.short
+        self._note(placement.unschedulable, now)
         if short is None or placement.moving:
             # While machines come and go nobody can say what will fit.
             self._still_since = None
@@ -69,7 +72,12 @@ class Feedback:
         elif now - self._still_since >= STILL_SECONDS:
             # What comes of this takes its time again.
             self._still_since = now
-            waiting = [(key, pods) for key, pods in placement.unschedulable.items() if pods and key not in short]
+            # The shard's word is on the demand before pods that have only just come.
+            waiting = [
+                (key, pods)
+                for key, (pods, since) in self._waiting.items()
+                if key not in short and now - since >= STILL_SECONDS
+            ]
             given_up = [key for key, pods in waiting if self._raise(key, pods)]
             self._let_go(placement)
         for key in [key for key, each in self._raised.items() if not placement.unschedulable.get(key)]:
@@ -98,6 +106,14 @@ class Feedback:
         for key in self._raised.keys() - kept:
             del self._raised[key]
         return tuple(rows)
+
+    def _note(self, unschedulable: Mapping[NeedKey, int], now: float) -> None:
+        noted = {}
+        for key, pods in unschedulable.items():
+            before, since = self._waiting.get(key, (0, now))
+            if pods:
+                noted[key] = pods, now if pods > before else since
+        self._waiting = noted
 
     def _raise(self, key: NeedKey, pods: int) -> bool:
         each = self._raised.setdefault(key, _Raise())
