@@ -210,6 +210,7 @@ class TestOperator:
             (("operator", "--cluster-id=a", "--shard-address=nowhere"), "nowhere"),
             ((*GOOD, "--rollup-interval=500ms"), "1s at least"),
             ((*GOOD, "--kubeconfig=/no/such/file"), "/no/such/file"),
+            ((*GOOD, "--kubelet-version=2"), "such as v1.34.4"),
             ((*GOOD, "--tls-cert=x"), "--tls-key"),
         ],
     )

@@ -89,7 +89,7 @@ def operator(
             bootstrap_template_file=bootstrap_template_file,
             api_endpoint=api_endpoint,
             ca_file=ca_file,
-            kubelet_version=kubelet_version,
+            kubelet_version=settings.kubelet_version(kubelet_version),
             cluster_dns=tuple(cluster_dns or ()),
             tls=TLSFiles.from_flags(tls_cert, tls_key, tls_ca),
         )

@@ -55,13 +55,16 @@ class Election:
             try:
                 holder = await self._try()
             except ApiError as error:
-                holder = f"nobody known: {error}"
-            if holder == self._identity:
-                _log.info("leadership_won", lease=self._name, identity=self._identity)
-                return
-            if holder != said:
-                said = holder
-                _log.info("leadership_awaited", lease=self._name, holder=holder)
+                if str(error) != said:
+                    said = str(error)
+                    _log.warning("lease_unreadable", lease=f"{self._namespace}/{self._name}", error=said)
+            else:
+                if holder == self._identity:
+                    _log.info("leadership_won", lease=self._name, identity=self._identity)
+                    return
+                if holder != said:
+                    said = holder
+                    _log.info("leadership_awaited", lease=self._name, holder=holder)
             await self._sleep(_LOOK_SECONDS)
 
     async def kept(self) -> None:

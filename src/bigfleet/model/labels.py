@@ -9,6 +9,8 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 CAPACITY_TYPE = "bigfleet.lucy.sh/capacity-type"
 RACK = "topology.bigfleet.lucy.sh/rack"
+KUBELET_VERSION = "bigfleet.lucy.sh/kubelet-version"
+"""Which kubelet a machine's image has, where its provider says so."""
 
 CONFORMANCE_FAULT = "conformance.bigfleet.lucy.sh/fault"
 """On a machine that lets something go wrong for the conformance suite: what. It strikes every call of its kind, except

@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 
 from bigfleet.kube.errors import ApiError, TooManyRequestsError, UnreachableError
+from bigfleet.model.labels import KUBELET_VERSION
 from bigfleet.operator.cluster_access import Access, ClusterAccess, ClusterAccessError
 from bigfleet.operator.machines import Machine, Machines
 from bigfleet.operator.node_objects import NodeInTheWayError, NodeObjects
@@ -20,9 +21,6 @@ from bigfleet.operator.template import Facts, LiveTemplate, RenderError
 from bigfleet.operator.tokens import Token, TokenError, Tokens
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-
-KUBELET_VERSION = "bigfleet.lucy.sh/kubelet-version"
-"""A machine's label: the kubelet that its image has."""
 
 CONCURRENCY = 16
 MAX_STANDING = 10_000

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bigfleet.model import duration
+from bigfleet.operator.skew import SkewError, check_version
 from bigfleet.transport.address import Address, TCPAddress, UnixAddress
 from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.tls import TLSFiles
@@ -74,6 +75,16 @@ def cluster_id(text: str) -> str:
         Identity(Kind.CLUSTER, text)
     except IdentityError as error:
         raise OperatorConfigError(f"--cluster-id: {error}") from None
+    return text
+
+
+def kubelet_version(text: str) -> str:
+    """A version, or nothing."""
+    try:
+        if text:
+            check_version(text)
+    except SkewError as error:
+        raise OperatorConfigError(f"--kubelet-version: {error}") from None
     return text
 
 

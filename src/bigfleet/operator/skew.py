@@ -11,6 +11,12 @@ class SkewError(ValueError):
     """A kubelet that the API server does not serve, or a version that says nothing; names both."""
 
 
+def check_version(kubelet: str) -> None:
+    """SkewError unless it is a version at all."""
+    if _minor(kubelet) is None:
+        raise SkewError(f"{kubelet[:64]!r} is no version: write one such as v1.34.4")
+
+
 def check_skew(kubelet: str, api_server: str) -> None:
     """SkewError unless the API server supports a kubelet of that version."""
     ours, theirs = _minor(kubelet), _minor(api_server)

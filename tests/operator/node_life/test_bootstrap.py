@@ -14,7 +14,8 @@ import yaml
 from bigfleet.kube.config import ServerConfig
 from bigfleet.kube.errors import ApiError, ForbiddenError, UnreachableError
 from bigfleet.kube.resources import CONFIG_MAPS, LEASES, NODES, SECRETS
-from bigfleet.operator.bootstrap import KUBELET_VERSION, MAX_STANDING, Bootstrap
+from bigfleet.model.labels import KUBELET_VERSION
+from bigfleet.operator.bootstrap import MAX_STANDING, Bootstrap
 from bigfleet.operator.cluster_access import ClusterAccess, ClusterAccessError
 from bigfleet.operator.machines import Machines
 from bigfleet.operator.node_objects import NodeObjects

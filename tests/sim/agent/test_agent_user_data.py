@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from bigfleet.model.crd import Taint
+from bigfleet.model.labels import KUBELET_VERSION
 from bigfleet.model.machine import CapacityType
 from bigfleet.operator.template import Facts, LiveTemplate
 from bigfleet.providerkit.offer import Shape
-from bigfleet.sim.agent.node import KUBELET_VERSION, manifest, may_set
+from bigfleet.sim.agent.node import manifest, may_set
 from bigfleet.sim.agent.user_data import ARGUMENTS, KUBECONFIG, MAX_BYTES, Bootstrap, UserDataError, read
 
 CA = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

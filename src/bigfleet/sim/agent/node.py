@@ -6,13 +6,11 @@ from typing import Any
 import msgspec
 
 from bigfleet.model import labels as known
+from bigfleet.model.labels import KUBELET_VERSION
 from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.user_data import Bootstrap
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
 from bigfleet.sim.controlplane.versions import KUBERNETES
-
-KUBELET_VERSION = "bigfleet.lucy.sh/kubelet-version"
-"""A machine's label: the kubelet that its image has."""
 
 HOSTNAME = "kubernetes.io/hostname"
 _OS, _ARCH = "kubernetes.io/os", "kubernetes.io/arch"
