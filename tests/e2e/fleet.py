@@ -96,11 +96,11 @@ class Cluster:
         """Its Nodes by name."""
         return {node.metadata.name: node for node in await self.client.list(NODES)}
 
-    async def runs(self, count: int, app: str = "", seconds: float = 60.0) -> None:
+    async def runs(self, count: int, app: str = "", seconds: float = 120.0) -> None:
         """Wait until so many pods run, and none else is there."""
         await self.has({"Running": count} if count else {}, app, seconds)
 
-    async def has(self, phases: dict[str, int], app: str = "", seconds: float = 60.0) -> None:
+    async def has(self, phases: dict[str, int], app: str = "", seconds: float = 120.0) -> None:
         """Wait until so many pods are in each phase."""
         try:
             async with asyncio.timeout(seconds):

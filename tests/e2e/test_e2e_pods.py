@@ -47,7 +47,7 @@ async def test_large_pods_pods_beside_a_daemon_and_tiny_pods_all_run(tmp_path: P
         cluster = await made.cluster("a")
         await apply(cluster.plane, DAEMON)
         await cluster.deploy("large", 100, "5")
-        await cluster.runs(100, "large", seconds=90)
+        await cluster.runs(100, "large", seconds=180)
         # Two of 3.9 fit 8 cores alone, and one beside a daemon of 0.3.
         await cluster.deploy("odd", 50, "3900m")
 
@@ -61,6 +61,6 @@ async def test_large_pods_pods_beside_a_daemon_and_tiny_pods_all_run(tmp_path: P
         assert (await made.states())["Configured"] == 150
         tiny = {"nodeSelector": {"node.kubernetes.io/instance-type": "m.64"}}
         await cluster.deploy("tiny", 2000, "10m", memory="10Mi", spec=tiny)
-        await cluster.runs(2000, "tiny", seconds=120)
+        await cluster.runs(2000, "tiny", seconds=240)
         # 110 pods a node, of which the daemon is one.
         assert len({pod.spec.node_name for pod in cluster.pods.of("tiny")}) == 19

@@ -72,7 +72,7 @@ async def test_a_day_of_three_clusters(tmp_path: Path, binaries: Binaries) -> No
         ran: list[int] = []
         looking = asyncio.create_task(fewest(shop, "batch", ran))
         await bank.deploy("payroll", 3, "5", spec=CRITICAL)
-        await bank.runs(3, seconds=120)
+        await bank.runs(3, seconds=240)
         await shop.runs(12)
         looking.cancel()
         assert min(ran) >= 11
@@ -93,7 +93,7 @@ async def test_a_day_of_three_clusters(tmp_path: Path, binaries: Binaries) -> No
         for cluster in (shop, lab, bank):
             await made.start_operator(cluster)
             await cluster.start("pod-controller")
-        await lab.runs(10, seconds=90)
+        await lab.runs(10, seconds=180)
         for cluster in (shop, lab, bank):
             assert before[cluster.name] <= {pod.metadata.uid for pod in cluster.pods.of()}
 

@@ -82,7 +82,7 @@ async def test_the_api_server_may_go_and_come(tmp_path: Path, binaries: Binaries
         await cluster.runs(2)
         await cluster.plane.restart_api_server()
         await cluster.deploy("web", 4, "5")
-        await cluster.runs(4, seconds=90)
+        await cluster.runs(4, seconds=180)
         for program in cluster.programs.values():
             assert program.process.returncode is None
 
