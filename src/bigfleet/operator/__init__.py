@@ -1,4 +1,4 @@
 """The per-cluster agent: dials the shard, reports demand, answers bootstrap and reclaim.
 
-Outbound only; it has no listener but metrics and health. Empty until built.
+Outbound only; it has no listener but metrics and health. `core` is its mind, `run` the process around it.
 """
