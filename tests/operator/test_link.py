@@ -19,7 +19,7 @@ from bigfleet.wire.session_stream import SESSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
-SOON = Waits(first=0.01, most=0.02, replaced=0.03, stalled=5.0, silent=0.2)
+SOON = Waits(first=0.01, most=0.02, replaced=0.03, stalled=5.0, silent=0.2, lasting=0.0)
 Context = Any
 Script = Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, NotFoundError
 from bigfleet.kube.resources import AVAILABLE_CAPACITIES, UPCOMING_NODES, Resource
+from bigfleet.model.crd import NodeRef
 from bigfleet.operator.available import AvailableCapacities
 from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror, object_name
 from bigfleet.operator.upcoming import LEFT_SECONDS, SETTLED_SECONDS, UpcomingNodes
@@ -76,10 +77,11 @@ class Stage:
     def __init__(self) -> None:
         self.server = Writes(UPCOMING_NODES)
         self.ready: set[str] = set()
+        self.wall = WALL
         self.nodes = self.fresh()
 
     def fresh(self) -> UpcomingNodes:
-        return UpcomingNodes(self.server.mirror, self.ready.__contains__, lambda: WALL)
+        return UpcomingNodes(self.server.mirror, self.ready.__contains__, lambda: self.wall)
 
     async def hears(self, state: str, now: float = 0.0, **more: Any) -> str:
         """The phase that is shown after it; nothing, where the object is gone."""
@@ -195,6 +197,37 @@ async def test_what_the_shard_does_not_name_after_a_connect_is_garbage(stage: St
     assert [each.metadata.name for each in stage.nodes.tick(100.0 + SETTLED_SECONDS)] == ["m-1"]
     assert await stage.phase() == ""
     assert await stage.phase("m-2") == "Registered"
+
+
+async def test_what_drained_while_nobody_listened_is_named_for_its_node(stage: Stage) -> None:
+    stage.ready.add("m-1")
+    await stage.hears("configured", node_name="node-1")
+    await stage.hears("draining", node_name="node-1")
+    assert await stage.hears("idle", node_name="node-1") == "Drained"
+    stage.nodes = stage.fresh()
+    stage.nodes.opened(100.0)
+    (found,) = stage.nodes.tick(100.0 + SETTLED_SECONDS)
+    assert found.status is not None
+    assert found.status.node_ref == NodeRef("node-1")
+    assert await stage.phase() == "Drained"
+    stage.nodes.tick(100.0 + SETTLED_SECONDS + LEFT_SECONDS)
+    assert await stage.phase() == ""
+
+
+async def test_a_machine_that_comes_back_has_a_start_of_its_own(stage: Stage) -> None:
+    await stage.hears("draining")
+    await stage.hears("idle")
+    stage.wall = WALL + timedelta(minutes=2)
+    await stage.hears("configuring")
+    assert stage.server.objects["m-1"]["status"]["provisioningStartTime"] == "2026-11-15T12:02:00Z"
+
+
+async def test_what_is_refused_is_tried_by_one_at_a_time(stage: Stage) -> None:
+    stage.server.refuse = 10**6
+    for number in range(50):
+        stage.nodes.heard(update("configuring", provider_id=f"sim://{number}"), 0.0)
+        await settle()
+    assert len([task for task in asyncio.all_tasks() if "_again" in repr(task)]) == 1
 
 
 async def test_without_a_session_nothing_is_garbage(stage: Stage) -> None:

@@ -174,6 +174,28 @@ def test_a_refused_roll_up_acknowledges_nothing(stage: Stage) -> None:
     stage.acknowledger.acknowledge.assert_not_called()
 
 
+def test_rows_count_as_covered_only_while_the_shard_has_taken_them(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(stage.core.rollups, "judge", lambda covered, *_: asked.append(covered) or [])
+    stage.core.view.requests.put(request("a"))
+    stage.open()
+    (row,) = stage.core.view.requests.needs()
+    stage.acknowledge()
+    stage.core.view.requests.put(request("b", priority=7))
+    stage.passes(INTERVAL)
+    assert asked == [None, {row.key}]
+    stage.core.received(pb.ShardMessage(ack=pb.Acknowledgement(rejection_reason="too little")))
+    stage.passes(INTERVAL)
+    assert asked[2:] == [None]
+    short = pb.NeedKey(profile_fingerprint=row.key.fingerprint, min_unit={"cpu": "1"})
+    stage.acknowledge(short_needs=[short])
+    stage.passes(INTERVAL)
+    assert row.key not in asked[3]
+    assert len(asked[3]) == 1
+
+
 def test_a_node_is_reported_and_ready_is_said_once(stage: Stage) -> None:
     stage.open()
     stage.hears("configured", provider_id="sim://i-1", node_name="m")

@@ -21,9 +21,9 @@ ROW = need(1).key
 
 
 def placed(
-    unschedulable: int, *, short: Collection[NeedKey] | None = (), moving: bool = False, empty: int = 0
+    unschedulable: int, *, covered: Collection[NeedKey] | None = (ROW,), moving: bool = False, empty: int = 0
 ) -> Placement:
-    return Placement(unschedulable={ROW: unschedulable}, short=short, moving=moving, empty=empty)
+    return Placement(unschedulable={ROW: unschedulable}, covered=covered, moving=moving, empty=empty)
 
 
 class Patient(Feedback):
@@ -54,9 +54,9 @@ def test_a_covered_row_is_raised_by_its_unschedulable_pods() -> None:
 
 def test_nothing_is_raised_while_short_moving_or_unanswered() -> None:
     feedback = Patient()
-    feedback.judged(placed(3, short={ROW}))
+    feedback.judged(placed(3, covered=()))
     feedback.judged(placed(3, moving=True))
-    feedback.judged(placed(3, short=None))
+    feedback.judged(placed(3, covered=None))
     assert asked(feedback) == 10
 
 
@@ -105,7 +105,7 @@ def test_it_is_let_go_only_as_far_as_nodes_stand_empty_and_not_while_pods_wait()
     feedback.judged(placed(3))
     feedback.judged(placed(0))
     assert asked(feedback) == 13
-    feedback.judged(placed(1, short={ROW}, empty=9))
+    feedback.judged(placed(1, covered=(), empty=9))
     assert asked(feedback) == 13
     feedback.judged(placed(0, empty=2))
     assert asked(feedback) == 11
@@ -128,7 +128,7 @@ def test_it_never_asks_for_less_and_without_trouble_for_no_more(steps: list[tupl
     trouble = 0
     for pods, is_short, moving, empty in steps:
         before = asked(feedback)
-        feedback.judged(placed(pods, short={ROW} if is_short else set(), moving=moving, empty=empty))
+        feedback.judged(placed(pods, covered=() if is_short else {ROW}, moving=moving, empty=empty))
         after = asked(feedback)
         assert after >= 10
         assert after - before <= pods

@@ -42,7 +42,7 @@ class World:
         return self.readiness.bound(machine, "c", number, self.now)
 
     def says(self, word: Readiness, *machines: str) -> list[Effect]:
-        return [effect for machine in machines for effect in self.readiness.reported(machine, word, self.now)]
+        return [effect for machine in machines for effect in self.readiness.reported(machine, "c", word, self.now)]
 
     def later(self, seconds: float) -> list[Effect]:
         self.now += seconds
@@ -70,13 +70,30 @@ def test_rule_16_a_node_seen_ready_is_latched_and_written_down() -> None:
     assert not world.readiness.seen_ready("m-2")
 
 
-@BAD
-def test_rule_16_the_latch_is_never_withdrawn_by_not_ready(word: Readiness) -> None:
+def test_rule_16_the_latch_is_never_withdrawn_by_not_ready() -> None:
     world = World("m-1")
     world.says(READY, "m-1")
-    assert world.says(word, "m-1") == world.says(READY, "m-1") == []
+    assert world.says(NOT_READY, "m-1") == world.says(READY, "m-1") == []
     assert world.bound("m-1") == world.later(10 * DEADLINE_SECONDS) == []
     assert world.readiness.latched() == {"m-1": 1}
+
+
+def test_a_node_that_is_there_no_more_is_no_supply_any_more_though_it_was_ready() -> None:
+    world = World("m-1")
+    world.says(READY, "m-1")
+    assert world.says(ABSENT, "m-1") == []
+    assert not world.readiness.seen_ready("m-1")
+    assert world.bound("m-1") == world.later(DEADLINE_SECONDS - 1) == []
+    assert world.later(1) == [Flagged("m-1"), DrainFlagged("m-1", "c")]
+
+
+def test_a_node_that_comes_back_in_time_is_ready_again() -> None:
+    world = World("m-1")
+    world.says(READY, "m-1")
+    world.says(ABSENT, "m-1")
+    world.later(DEADLINE_SECONDS - 1)
+    assert world.says(READY, "m-1") == [Latched("m-1", 1)]
+    assert world.later(10 * DEADLINE_SECONDS) == []
 
 
 def test_rule_16_the_latch_is_of_one_binding() -> None:
@@ -407,7 +424,9 @@ class Rule:
             if self.early.get(name, (None,))[0] is not READY:
                 self.early[name] = word, set()
             return
-        told.ready = told.ready or word is READY
+        told.ready = (told.ready and word is not ABSENT) or word is READY
+        if told.ready:
+            told.counted = 0.0
         if self.sessions[told.cluster]:
             told.word = word
 
@@ -466,7 +485,7 @@ class Rule:
         for name, (word, _) in self.early.items():
             assert readiness.seen_ready(name) == (word is READY)
         ready = {name: told.number for name, told in self.machines.items() if told.ready}
-        assert readiness.latched() == ready, "a latch was undone in its binding, or is of another"
+        assert readiness.latched() == ready, "a latch was undone by NotReady, or is of another binding"
 
 
 NAMES = [f"m-{i}" for i in range(4)]
@@ -491,7 +510,7 @@ def test_rule_16_no_order_of_events_flags_too_many_too_soon_or_what_was_ready(pl
         readiness.session_opened(name, True, now)
     for name in NAMES:
         readiness.bound(name, "c", 0, now)
-        readiness.reported(name, NOT_READY, now)
+        readiness.reported(name, "c", NOT_READY, now)
         rule.binds(name, "c", 0)
         rule.says(name, NOT_READY)
     for step in plan:
@@ -507,7 +526,8 @@ def test_rule_16_no_order_of_events_flags_too_many_too_soon_or_what_was_ready(pl
                 assert readiness.bound(name, rule.machines[name].cluster, rule.machines[name].number, now) == []
             case ("said", name, word):
                 rule.says(name, word)
-                rule.check(readiness.reported(name, word, now))
+                cluster = rule.machines[name].cluster if name in rule.machines else "c"
+                rule.check(readiness.reported(name, cluster, word, now))
             case ("unbound", name):
                 rule.check(readiness.unbound(name))
                 rule.early.pop(name, None)

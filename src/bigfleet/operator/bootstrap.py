@@ -111,11 +111,20 @@ class Bootstrap:
                 SkewError,
                 TokenError,
             ) as error:
-                self._settle(request, error=str(error))
+                # Another machine may join while an old Node stands in the way of this one.
+                self._settle(request, error=str(error), about_machine=isinstance(error, NodeInTheWayError))
             else:
                 self._settle(request, data, token.seconds_left)
 
-    def _settle(self, request: pb.BootstrapRequest, data: bytes = b"", seconds: int = 0, error: str = "") -> None:
+    def _settle(
+        self,
+        request: pb.BootstrapRequest,
+        data: bytes = b"",
+        seconds: int = 0,
+        error: str = "",
+        *,
+        about_machine: bool = False,
+    ) -> None:
         # Withdrawn meanwhile, or asked anew in another session, it is not this one's to answer.
         if self._standing.get(request.request_id) is not request:
             return
@@ -125,11 +134,17 @@ class Bootstrap:
             _log.warning("bootstrap_refused", **ids, reason=error)
         else:
             _log.info("bootstrap_answered", **ids, size=len(data), seconds=seconds)
-        self._answer(request.request_id, data, seconds, error)
+        self._answer(request.request_id, data, seconds, error, about_machine=about_machine)
 
-    def _answer(self, request_id: str, data: bytes = b"", seconds: int = 0, error: str = "") -> None:
+    def _answer(
+        self, request_id: str, data: bytes = b"", seconds: int = 0, error: str = "", *, about_machine: bool = False
+    ) -> None:
         answer = pb.BootstrapBlobResponse(
-            request_id=request_id, user_data=data, ttl_seconds=seconds, error=error[:_MAX_ERROR]
+            request_id=request_id,
+            user_data=data,
+            ttl_seconds=seconds,
+            error=error[:_MAX_ERROR],
+            about_machine=about_machine,
         )
         self._send(pb.OperatorMessage(bootstrap_response=answer))
 

@@ -42,7 +42,10 @@ FEATURES = ("node_ready", "node_drained")
 EARLY_SECONDS = 1.0
 """Between two roll-ups lies at least this, however urgent the second."""
 
-_MOST_SENT = 1000
+# Roll-ups on their way; an older one that is still unanswered never will be.
+_MOST_SENT = 8
+# A Node that has not been Ready for so long is not about to be.
+_UNREADY_SECONDS = 600.0
 _S = MachineState
 _IN_FLIGHT = frozenset({_S.CREATING, _S.CONFIGURING, _S.DRAINING})
 
@@ -58,10 +61,10 @@ class Clocks(msgspec.Struct, frozen=True):
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """A roll-up on its way: which requests wait for its acknowledgement, which profiles it holds."""
+    """A roll-up on its way: which requests wait for its acknowledgement, which rows it holds."""
 
     waiting: list[Waiting]
-    fingerprints: frozenset[str]
+    keys: frozenset[NeedKey]
 
 
 class View:
@@ -117,7 +120,8 @@ class Core:
         self._parts: Parts | None = None
         self._say: Callable[[pb.OperatorMessage], None] | None = None
         self._sent: dict[str, _Sent] = {}
-        self._short: set[NeedKey] | None = None
+        self._covered: frozenset[NeedKey] | None = None
+        self._unready_since: dict[str, float] = {}
         self._next, self._last = math.inf, -math.inf
         self._synced = self._refused = False
 
@@ -151,7 +155,7 @@ class Core:
         now, parts = self._clocks.now(), self.parts
         self._say = say
         self._sent.clear()
-        self._short = None
+        self._covered = None
         self._last = -math.inf
         say(pb.OperatorMessage(hello=_hello(self._cluster_id)))
         parts.machines.opened()
@@ -229,7 +233,7 @@ class Core:
         self._next, self._last = now + self._interval, now
         began = time.perf_counter()
         waiting = self.view.requests.waiting()
-        for row in self.rollups.judge(self._short, self._is_moving(), now):
+        for row in self.rollups.judge(self._covered, self._is_moving(now), now):
             self._complain_of_row(row)
         listed = time.perf_counter()
         try:
@@ -242,8 +246,7 @@ class Core:
         built = time.perf_counter()
         if len(self._sent) >= _MOST_SENT:
             del self._sent[next(iter(self._sent))]
-        fingerprints = frozenset(need.profile.fingerprint for need in needs)
-        self._sent[str(message.timestamp_unix_nanos)] = _Sent(waiting, fingerprints)
+        self._sent[str(message.timestamp_unix_nanos)] = _Sent(waiting, frozenset(need.key for need in needs))
         self.send(pb.OperatorMessage(rollup=message))
         self.parts.acknowledger.settle(waiting)
         self._observe(began, listed, built, needs)
@@ -260,13 +263,16 @@ class Core:
     def _acknowledged(self, ack: pb.Acknowledgement) -> None:
         sent = self._sent.pop(ack.echo, None)
         if sent is not None:
-            self._short = {_need_key(key) for key in ack.short_needs}
-            self.parts.available.rolled_up(sent.fingerprints)
+            self._covered = sent.keys - {_need_key(key) for key in ack.short_needs}
+            self.parts.available.rolled_up({key.fingerprint for key in sent.keys})
             self.parts.acknowledger.acknowledge(sent.waiting)
         elif not ack.echo and not self._refused:
             # Once, and not for every roll-up of the minute that the shard takes to believe a fall.
             _log.warning("rollup_refused", reason=ack.rejection_reason or "none was given")
         self._refused = not ack.echo
+        if self._refused:
+            # What was said to be covered is not the demand of now.
+            self._covered = None
 
     def _urgent(self) -> None:
         """Somebody should not wait for the next roll-up."""
@@ -274,12 +280,17 @@ class Core:
             self._next = min(self._next, max(self._clocks.now(), self._last + EARLY_SECONDS))
             self._stirred()
 
-    def _is_moving(self) -> bool:
-        """Whether a machine of the cluster is in flight, or its Node not Ready."""
-        return any(
-            machine.state in _IN_FLIGHT or (machine.state is _S.CONFIGURED and not self._is_ready(machine))
-            for machine in self.parts.machines
-        )
+    def _is_moving(self, now: float) -> bool:
+        """Whether a machine of the cluster is in flight, or its Node not Ready; one that stays so is passed over."""
+        before, self._unready_since = self._unready_since, {}
+        moving = False
+        for machine in self.parts.machines:
+            if machine.state is _S.CONFIGURED and not self._is_ready(machine):
+                since = self._unready_since[machine.id] = before.get(machine.id, now)
+                moving |= now - since < _UNREADY_SECONDS
+            else:
+                moving |= machine.state in _IN_FLIGHT
+        return moving
 
     # What the watches show.
 

@@ -22,13 +22,13 @@ STILL_SECONDS = 30.0
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """What one roll-up goes by.
 
-    `unschedulable` counts the pods of each row that found no place; `short` are the rows that the shard's last decision
-    left short, or None while it has not answered for the demand as it is; `moving` whether a machine of the cluster is
-    in flight or its node not Ready; `empty` how many nodes of the cluster stand empty.
+    `unschedulable` counts the pods of each row that found no place; `covered` are the rows that the shard has taken and
+    its last decision did not leave short, or None while it has not answered for the demand as it is; `moving` whether
+    a machine of the cluster is in flight or its node not Ready; `empty` how many nodes of the cluster stand empty.
     """
 
     unschedulable: Mapping[NeedKey, int]
-    short: Collection[NeedKey] | None
+    covered: Collection[NeedKey] | None
     moving: bool
     empty: int
 
@@ -62,9 +62,9 @@ class Feedback:
     def judge(self, placement: Placement, now: float) -> list[NeedKey]:
         """Raise and let go; returns the rows of which it is new that raising them does not help."""
         given_up: list[NeedKey] = []
-        short = placement.short
+        covered = placement.covered
         self._note(placement.unschedulable, now)
-        if short is None or placement.moving:
+        if covered is None or placement.moving:
             # While machines come and go nobody can say what will fit.
             self._still_since = None
         elif self._still_since is None:
@@ -76,7 +76,7 @@ class Feedback:
             waiting = [
                 (key, pods)
                 for key, (pods, since) in self._waiting.items()
-                if key not in short and now - since >= STILL_SECONDS
+                if key in covered and now - since >= STILL_SECONDS
             ]
             given_up = [key for key, pods in waiting if self._raise(key, pods)]
             self._let_go(placement)

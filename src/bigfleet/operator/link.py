@@ -6,6 +6,7 @@ which is followed; when the other refuses in turn or is silent, the configured a
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -26,13 +27,17 @@ _log = structlog.get_logger("bigfleet.operator")
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds: before dialling again, at first and at most; when replaced; for a frame to be taken; to be answered."""
+    """Seconds: before dialling again, at first and at most; when replaced; for a frame to be taken; to be answered.
+
+    A session that lasted for `lasting` lets the waits begin anew.
+    """
 
     first: float = 0.5
     most: float = 30.0
     replaced: float = 30.0
     stalled: float = 30.0
     silent: float = 60.0
+    lasting: float = 10.0
 
 
 class Talk(Protocol):
@@ -72,6 +77,7 @@ class Link:
         """Keep the session, until cancelled."""
         address, wait = self._home, self._waits.first
         while True:
+            began = time.monotonic()
             ending, was_heard = await self._session(address)
             elsewhere = _redirect(ending)
             if elsewhere is not None and elsewhere != address:
@@ -79,7 +85,7 @@ class Link:
                 address = elsewhere if address == self._home else self._home
             elif not was_heard:
                 address = self._home
-            if was_heard:
+            if was_heard and time.monotonic() - began >= self._waits.lasting:
                 wait = self._waits.first
             pause = self._waits.replaced if ending.replaced else wait * self._rng.uniform(0.5, 1.0)
             _log.warning("session_ended", address=str(address), reason=str(ending), again_in=round(pause, 2))

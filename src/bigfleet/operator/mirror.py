@@ -56,6 +56,7 @@ class Mirror(Generic[T]):
         # Being written now, and those of them that were queued meanwhile.
         self._busy: set[str] = set()
         self._anew: set[str] = set()
+        self._retrying: set[str] = set()
         self._waits: dict[str, float] = {}
 
     # What the watch says.
@@ -120,7 +121,9 @@ class Mirror(Generic[T]):
             except ApiError as error:
                 wait = self._waits[name] = min(_LAST_RETRY, 2 * self._waits.get(name, _FIRST_RETRY / 2))
                 _log.warning("write_failed", kind=self._resource.kind, name=name, error=str(error), again_in=wait)
-                group.create_task(self._again(name, wait))
+                if name not in self._retrying:
+                    self._retrying.add(name)
+                    group.create_task(self._again(name, wait))
             else:
                 self._waits.pop(name, None)
             finally:
@@ -131,6 +134,7 @@ class Mirror(Generic[T]):
 
     async def _again(self, name: str, wait: float) -> None:
         await asyncio.sleep(wait)
+        self._retrying.discard(name)
         self._enqueue(name)
 
     def _look_at(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """The roll-up: everything the cluster asks for at one moment, with what is beside it (protocol.md 13, 20, 23)."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from bigfleet.model.need import Need, NeedKey, Rollup
 from bigfleet.model.resources import ResourceError
@@ -53,7 +53,7 @@ class Rollups:
             # A raise is a courtesy; without it the sums may still be told.
             return needs
 
-    def judge(self, short: set[NeedKey] | None, moving: bool, now: float) -> list[NeedKey]:
+    def judge(self, covered: Collection[NeedKey] | None, moving: bool, now: float) -> list[NeedKey]:
         """Raise rows or let go, by what the shard said and the scheduler did; returns rows that it does not help."""
         rows = Counter[NeedKey]()
         for uid in self._pods.unschedulable():
@@ -61,7 +61,7 @@ class Rollups:
             if row is not None:
                 rows[row] += 1
         empty = len(self.empty_nodes()) if self.feedback.units else 0
-        return self.feedback.judge(Placement(unschedulable=rows, short=short, moving=moving, empty=empty), now)
+        return self.feedback.judge(Placement(unschedulable=rows, covered=covered, moving=moving, empty=empty), now)
 
     def empty_nodes(self) -> tuple[str, ...]:
         """Nodes on which nothing but daemons runs."""

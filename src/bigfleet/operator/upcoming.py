@@ -64,33 +64,38 @@ class UpcomingNodes:
 
     def heard(self, update: pb.NodeStateUpdate, now: float) -> None:
         """The shard says how a machine of this cluster stands, in a state that is known."""
-        machine = update.machine_id
-        self._named.add(object_name(machine))
-        self._updates[machine] = update
+        name = object_name(update.machine_id)
+        self._named.add(name)
+        self._updates[name] = update
         self._show(update, now)
 
     def node_changed(self, machine: str, now: float) -> None:
         """The machine's Node has come, gone, or become Ready or not."""
-        update = self._updates.get(machine)
+        update = self._updates.get(object_name(machine))
         if update is not None and MachineState(update.state) is _S.CONFIGURED:
             self._show(update, now)
 
     def tick(self, now: float) -> list[UpcomingNode]:
-        """Let go of what has left long enough ago, and of garbage, which is returned: nobody heard it leave."""
-        garbage = []
+        """Let go of what has left long enough ago, and of what no shard names; the latter is returned.
+
+        Nobody heard those leave, so their Nodes may be there still.
+        """
+        unnamed = []
         for name in [name for name, since in self._left.items() if now - since >= LEFT_SECONDS]:
             self._forget(name)
         if now >= self._settles:
             self._settles = math.inf
             for name in list(self._mirror):
-                if name not in self._named and name not in self._left:
-                    if self._phase(name) == "Drained":
-                        # Of an earlier life of the operator.
-                        self._left[name] = now
-                    else:
-                        garbage += [found] if (found := self._former(name)) is not None else []
-                        self._forget(name)
-        return garbage
+                found = self._former(name)
+                if name in self._named or name in self._left or found is None:
+                    continue
+                unnamed.append(found)
+                if self._phase(name) == "Drained":
+                    # Of an earlier life of the operator.
+                    self._left[name] = now
+                else:
+                    self._forget(name)
+        return unnamed
 
     def due(self) -> float:
         """When the next tick has something to do."""
@@ -120,15 +125,16 @@ class UpcomingNodes:
 
     def _forget(self, name: str) -> None:
         self._left.pop(name, None)
-        for machine in [machine for machine in self._updates if object_name(machine) == name]:
-            del self._updates[machine]
+        self._updates.pop(name, None)
         self._mirror.drop(name)
 
     def _object(self, update: pb.NodeStateUpdate, name: str, phase: NodePhase) -> UpcomingNode:
         former = self._former(name)
         node = update.node_name or update.machine_id
-        began = None if former is None or former.status is None else former.status.provisioning_start_time
-        has_node = phase in ("Ready", "Draining")
+        status = None if former is None else former.status
+        goes_on = status is not None and (status.phase == phase or status.phase not in ("Drained", "Failed"))
+        began = status.provisioning_start_time if status is not None and goes_on else None
+        has_node = phase in _IN
         spec = UpcomingNodeSpec(
             resources=dict(update.resources.resources),
             labels=dict(update.labels),

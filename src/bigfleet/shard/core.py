@@ -182,15 +182,16 @@ class Core(Reactions):
                 case says.BlobAnswered(request=request, user_data=blob, ttl_seconds=ttl):
                     self._answered(request, now)
                     self.executed(self.execute.blob_answered(request, blob, ttl, now))
-                case says.BlobFailed(cluster=cluster, request=request, error=error):
+                case says.BlobFailed(cluster=cluster, request=request, error=error, about_machine=about_machine):
                     self._answered(request, now)
                     _log.warning("bootstrap_refused", cluster=cluster, request=request, error=error)
-                    self.executed(self.execute.blob_failed(request, error))
+                    held = does.Held.MACHINE if about_machine else does.Held.NEED
+                    self.executed(self.execute.blob_failed(request, error, held))
                 case says.ReclaimAcked(instruction=instruction):
                     self.executed(self.execute.reclaim_acked(instruction, now))
                     self.cured(self.recovery.reclaim_acked(instruction, now))
-                case says.NodeReady(machine=machine, state=state):
-                    self.readied(self.readiness.reported(machine, state, now))
+                case says.NodeReady(cluster=cluster, machine=machine, state=state):
+                    self.readied(self.readiness.reported(machine, cluster, state, now))
                 case says.NodeDrained(instruction=instruction, empty=True):
                     self.executed(self.execute.node_drained(instruction, now))
                     self.cured(self.recovery.node_drained(instruction, now))

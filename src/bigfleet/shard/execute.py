@@ -229,13 +229,13 @@ class Execute:
         waiting = msgspec.structs.replace(commitment, step=Step.WAITING, request_id="", renewed=short)
         return [self._course.keep(waiting), *self._course.advance(waiting, now)]
 
-    def blob_failed(self, request_id: str, text: str) -> list[Effect]:
-        """The operator has no user data for this: an unmet need, not a reason to try at once again."""
+    def blob_failed(self, request_id: str, text: str, held: Held = Held.NEED) -> list[Effect]:
+        """The operator has no user data for this: an unmet need, or a machine, that is not tried at once again."""
         commitment = self._table.behind(request_id, Step.BLOB)
         if commitment is None:
             return []
         answered = msgspec.structs.replace(commitment, request_id="")
-        return [HoldOut(Held.NEED, answered), *self._course.end(answered, Outcome.BOOTSTRAP_ERROR, text)]
+        return [HoldOut(held, answered), *self._course.end(answered, Outcome.BOOTSTRAP_ERROR, text)]
 
     def reclaim_acked(self, instruction_id: str, now: float) -> list[Effect]:
         """The nodes are cordoned. An operator that will not say when they are empty has said all it will."""

@@ -1,6 +1,7 @@
 """Whether the Node of each Configured machine has come up in its binding (protocol.md 16). Events in, effects out.
 
-A Node that was seen Ready is latched for the rest of its binding. Until then a clock counts for how long the operator's
+A Node that was seen Ready is latched for the rest of its binding, whatever its kubelet says later; only a Node that is
+there no more, as when a person has deleted it, ends that. Otherwise a clock counts for how long the operator's
 word has stood that there is none, or that it was never Ready. The clock stands still while there is no session, and
 until the operator has spoken again after a connect. Then it goes on: a session that drops every few minutes must not
 hide a machine that never came up. Half a million machines are held: one that is latched, or of which nothing was said,
@@ -141,7 +142,7 @@ class NodeReadiness:
         self._unseen[machine_id] = cluster, number
         early = self._early.pop(machine_id, None)
         if early is not None and (early.state is Readiness.READY or early.connects >= self._cluster(cluster).session):
-            effects += self.reported(machine_id, early.state, now)
+            effects += self.reported(machine_id, cluster, early.state, now)
         return effects
 
     def unbound(self, machine_id: str) -> list[Effect]:
@@ -149,8 +150,11 @@ class NodeReadiness:
         self._early.pop(machine_id, None)
         return self._forget(machine_id)
 
-    def reported(self, machine_id: str, state: Readiness, now: float) -> list[Effect]:
+    def reported(self, machine_id: str, of: str, state: Readiness, now: float) -> list[Effect]:
         """The operator of the machine's cluster has said how far its Node has come."""
+        if state is Readiness.ABSENT and machine_id in self._latched:
+            # Nothing runs on a machine without a Node. The file may say otherwise: after a restart this is said again.
+            self._unseen[machine_id] = of, self._latched.pop(machine_id)
         if machine_id not in self._unseen:
             if not self.seen_ready(machine_id):
                 self._early[machine_id] = _Early(state, self._connects)

@@ -139,11 +139,12 @@ class BlobAnswered(msgspec.Struct, frozen=True):
 
 
 class BlobFailed(msgspec.Struct, frozen=True):
-    """The operator cannot give user data for a request."""
+    """The operator cannot give user data for a request: for no machine of that need, or for this one only."""
 
     cluster: str
     request: str
     error: str
+    about_machine: bool = False
 
 
 class ReclaimAcked(msgspec.Struct, frozen=True):
@@ -332,7 +333,8 @@ class Session:
         if not self._is_ours(Thing.REQUEST, request):
             return [Strayed(self.cluster, Thing.REQUEST, _cut(request))]
         if response.error or not response.user_data:
-            return [BlobFailed(self.cluster, request, _cut(response.error) or "neither user data nor an error came")]
+            error = _cut(response.error) or "neither user data nor an error came"
+            return [BlobFailed(self.cluster, request, error, response.about_machine)]
         if len(response.user_data) > MAX_BLOB_BYTES:
             size = f"user data of {len(response.user_data):,} bytes; providers take {MAX_BLOB_BYTES:,}"
             return [BlobFailed(self.cluster, request, size)]

@@ -342,6 +342,7 @@ class BootstrapBlobResponse(_message.Message):
     USER_DATA_FIELD_NUMBER: _builtins.int
     TTL_SECONDS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    ABOUT_MACHINE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request that it answers."""
     user_data: _builtins.bytes
@@ -350,6 +351,10 @@ class BootstrapBlobResponse(_message.Message):
     """For how many seconds the secret in it is good. 0: the operator does not say."""
     error: _builtins.str
     """Why there is no user data, for a person. Empty: there is."""
+    about_machine: _builtins.bool
+    """Ours. The error is of this machine alone, as when the Node of its earlier binding is still there: another machine may
+    serve the need. Absent: the error is of the need. A shard that ignores it works as before.
+    """
     def __init__(
         self,
         *,
@@ -357,10 +362,11 @@ class BootstrapBlobResponse(_message.Message):
         user_data: _builtins.bytes = ...,
         ttl_seconds: _builtins.int = ...,
         error: _builtins.str = ...,
+        about_machine: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "request_id", b"request_id", "ttl_seconds", b"ttl_seconds", "user_data", b"user_data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about_machine", b"about_machine", "error", b"error", "request_id", b"request_id", "ttl_seconds", b"ttl_seconds", "user_data", b"user_data"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
