@@ -30,19 +30,7 @@ _PIECE_BYTES = 64 * 1024
 def run(report: Report) -> None:
     """Measure the budgets of a cache, in a process that does nothing else."""
     report.progress(f"caching {REQUESTS:,} CapacityRequests, then {EVENTS:,} changes, then all again")
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    to_cache, of_cache = context.Pipe()
-    server = context.Process(target=serve, args=(theirs,))
-    server.start()
-    try:
-        cache = context.Process(target=_hold, args=(of_cache, ours.recv()))
-        cache.start()
-        figures: dict[str, float] = to_cache.recv()
-        cache.join()
-    finally:
-        ours.send(None)
-        server.join()
+    figures = beside_server(_hold)
     report.add(f"list of {REQUESTS:,} requests into a cache", figures["list"], "s")
     report.add("longest event-loop stall, the first sums", figures["list_stall"] * 1e3, "ms")
     report.add(f"RSS with {REQUESTS:,} requests and their sums", figures["rss"], "MB", 500)
@@ -52,6 +40,24 @@ def run(report: Report) -> None:
     report.add("relist after 410", figures["relist"], "s")
     report.add("longest event-loop stall in a relist", figures["relist_stall"] * 1e3, "ms")
     report.add("peak RSS, relist included", figures["peak"], "MB", 500)
+
+
+def beside_server(work: Callable[[Connection, int], None]) -> dict[str, float]:
+    """The figures that `work` sends from a process of its own, beside one that serves recorded requests."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    to_work, of_work = context.Pipe()
+    server = context.Process(target=serve, args=(theirs,))
+    server.start()
+    try:
+        process = context.Process(target=work, args=(of_work, ours.recv()))
+        process.start()
+        figures: dict[str, float] = to_work.recv()
+        process.join()
+    finally:
+        ours.send(None)
+        server.join()
+    return figures
 
 
 class Cache:

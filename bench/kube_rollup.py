@@ -1,7 +1,6 @@
 """The operator's roll-up: ten thousand requests in a real API server, and a quarter of a million in its caches."""
 
 import asyncio
-import multiprocessing
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bench.harness import Report
-from bench.kube_cache import EVENTS, REQUESTS, memory, request, serve
+from bench.kube_cache import EVENTS, REQUESTS, beside_server, memory, request
 from bench.processes import Histogram, bigfleet
 from bigfleet.kube.auth import load
 from bigfleet.kube.client import Client
@@ -119,19 +118,7 @@ async def _create(client: Client, number: int, limit: asyncio.Semaphore) -> None
 
 def _cached(report: Report) -> None:
     report.progress(f"the operator's view of {REQUESTS:,} CapacityRequests")
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    to_view, of_view = context.Pipe()
-    server = context.Process(target=serve, args=(theirs,))
-    server.start()
-    try:
-        view = context.Process(target=_hold, args=(of_view, ours.recv()))
-        view.start()
-        figures: dict[str, float] = to_view.recv()
-        view.join()
-    finally:
-        ours.send(None)
-        server.join()
+    figures = beside_server(_hold)
     name = f"roll-up of {REQUESTS:,} requests"
     report.add(f"{name}: needs", figures["needs"], "needs")
     report.add(f"{name}: from scratch", figures["full"], "s", 1)

@@ -73,6 +73,30 @@ async def test_a_drain_outlives_the_operator_and_the_api_server_and_respects_the
         assert len({pod.spec.node_name for pod in cluster.pods.of("small")}) == 1
 
 
+async def test_a_dead_node_stays_closed_and_goes_though_the_operator_was_restarted(
+    tmp_path: Path, binaries: Binaries
+) -> None:
+    async with fleet(tmp_path, binaries) as made:
+        await made.start_cloud(pool("std", 6))
+        await made.start_shard()
+        cluster = await made.cluster("a")
+        await cluster.deploy("web", 2, "5")
+        await cluster.runs(2)
+        await cluster.deploy("web", 1, "5")
+        await until(lambda: is_configured(made, 1), "a machine was given back")
+        (dead,) = [name for name, node in (await cluster.nodes()).items() if node.spec.unschedulable]
+        await cluster.kill("operator")
+        await made.start_operator(cluster)
+
+        async def is_gone() -> bool:
+            node = (await cluster.nodes()).get(dead)
+            assert node is None or node.spec.unschedulable, "it was opened to the scheduler"
+            return node is None
+
+        await until(is_gone, "the Node of the machine that left is deleted", 240)
+        assert cluster.pods.phases() == {"Running": 1}
+
+
 async def test_the_api_server_may_go_and_come(tmp_path: Path, binaries: Binaries) -> None:
     async with fleet(tmp_path, binaries) as made:
         await made.start_cloud(pool("std", 6))

@@ -763,6 +763,13 @@ def test_rule_15_user_data_soon_to_expire_is_asked_for_anew_once() -> None:
     assert without_keeps(world.execute.blob_answered("id-2", b"blob", soon + 1, world.now)) == [CONFIGURE]
 
 
+def test_what_stands_in_the_way_of_one_machine_holds_that_machine() -> None:
+    world = World(S.IDLE)
+    world.start(Kind.BOOTSTRAP)
+    over = world.execute.blob_failed("id-1", "its old Node is there", Held.MACHINE)
+    assert (outcome(over), held(over)) == (Outcome.BOOTSTRAP_ERROR, [Held.MACHINE])
+
+
 def test_rule_15_an_operator_that_has_none_or_is_silent_holds_the_need() -> None:
     world = World(S.IDLE)
     world.start(Kind.BOOTSTRAP)

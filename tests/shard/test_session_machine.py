@@ -295,6 +295,10 @@ class TestFrames:
     def test_an_answer_without_user_data_that_is_good_is_a_failure(self, fields: Any, error: str) -> None:
         assert live().received(blob("r", **fields)) == [BlobFailed("c", "r", error)]
 
+    def test_an_error_may_be_of_one_machine_alone(self) -> None:
+        said = blob("r", error="its old Node is there", about_machine=True)
+        assert live().received(said) == [BlobFailed("c", "r", "its old Node is there", about_machine=True)]
+
     def test_acks_and_reports(self) -> None:
         session = live()
         assert session.received(reclaim_ack("i", -3)) == [ReclaimAcked("c", "i", 0)]
