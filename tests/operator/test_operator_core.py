@@ -178,7 +178,7 @@ def test_rows_count_as_covered_only_while_the_shard_has_taken_them(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(stage.core.rollups, "judge", lambda covered, *_: asked.append(covered) or [])
+    monkeypatch.setattr(stage.core.rollups, "judge", lambda covered, *_: [asked.append(covered)] and [])
     stage.core.view.requests.put(request("a"))
     stage.open()
     (row,) = stage.core.view.requests.needs()

@@ -69,7 +69,6 @@ def operator(
     """
     configure(log_level)
     # What speaks to API servers takes a while to import.
-    from bigfleet.kube.election import LeadershipLostError  # noqa: PLC0415
     from bigfleet.kube.errors import KubeConfigError  # noqa: PLC0415
     from bigfleet.operator.run import serve  # noqa: PLC0415
     from bigfleet.operator.template import BootstrapTemplateError  # noqa: PLC0415
@@ -94,7 +93,7 @@ def operator(
             tls=TLSFiles.from_flags(tls_cert, tls_key, tls_ca),
         )
         uvloop.run(serve(chosen))
-    except (settings.OperatorConfigError, KubeConfigError, BootstrapTemplateError, LeadershipLostError) as error:
+    except (settings.OperatorConfigError, KubeConfigError, BootstrapTemplateError) as error:
         raise InputError(str(error)) from None
 
 

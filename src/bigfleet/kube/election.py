@@ -25,6 +25,7 @@ _RENEW_SECONDS = 5.0
 # A holder gives up well before the Lease runs out for others.
 _GIVE_UP_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
+_NO_ANSWER = "no answer in time"
 
 
 class LeadershipLostError(Exception):
@@ -46,17 +47,23 @@ class Election:
     ) -> None:
         self._client, self._namespace, self._name, self._identity = client, namespace, name, identity
         self._wall, self._clock, self._sleep = wall, clock, sleep
-        self._seen: tuple[str, float] = ("", 0.0)
+        self._lease: Lease | None = None
+        """As it was last read or written."""
+        self._changed_at = 0.0
+        self._renewed_at = 0.0
 
     async def won(self) -> None:
         """Wait until this one holds the Lease."""
         said = ""
         while True:
             try:
-                holder = await self._try()
-            except ApiError as error:
-                if str(error) != said:
-                    said = str(error)
+                # A Lease that was long in coming may be over before its holder has begun.
+                async with asyncio.timeout(_RENEW_SECONDS):
+                    holder = await self._try()
+            except (ApiError, TimeoutError) as error:
+                problem = str(error) or _NO_ANSWER
+                if problem != said:
+                    said = problem
                     _log.warning("lease_unreadable", lease=f"{self._namespace}/{self._name}", error=said)
             else:
                 if holder == self._identity:
@@ -69,23 +76,20 @@ class Election:
 
     async def kept(self) -> None:
         """Renew for as long as that works, then LeadershipLostError."""
-        renewed = self._clock()
         while True:
-            await self._sleep(_RENEW_SECONDS)
-            problem = ""
+            await self._sleep(max(0.0, self._renewed_at + _RENEW_SECONDS - self._clock()))
             while True:
-                began = self._clock()
+                left = self._renewed_at + _GIVE_UP_SECONDS - self._clock()
                 try:
-                    async with asyncio.timeout(max(0.1, renewed + _GIVE_UP_SECONDS - began)):
+                    async with asyncio.timeout(max(0.1, left)):
                         holder = await self._try()
                 except (ApiError, TimeoutError) as error:
-                    problem = str(error) or "no answer in time"
+                    problem = str(error) or _NO_ANSWER
                 else:
                     if holder != self._identity:
                         raise LeadershipLostError(f"lease {self._name}: {holder} holds it")
-                    renewed = began
                     break
-                if self._clock() - renewed >= _GIVE_UP_SECONDS:
+                if self._clock() - self._renewed_at >= _GIVE_UP_SECONDS:
                     raise LeadershipLostError(
                         f"lease {self._name}: not renewed for {_GIVE_UP_SECONDS:.0f} s: {problem}"
                     )
@@ -95,39 +99,47 @@ class Election:
         """Let a copy take over at once."""
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(2.0):
-                lease = await self._client.get(LEASES, self._name, self._namespace)
+                # Whether the last renewal took effect may be unknown, so what is remembered does not do.
+                lease = await self._read()
                 if lease.spec.holder_identity == self._identity:
                     await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
 
     async def _try(self) -> str:
         """Take or renew the Lease if that may be; whoever holds it then."""
+        if self._lease is not None and self._lease.spec.holder_identity == self._identity:
+            # Nobody has changed it if this works, so a holder need not read it first.
+            with suppress(ConflictError, NotFoundError):
+                await self._take(self._lease)
+                return self._identity
         try:
-            lease = await self._client.get(LEASES, self._name, self._namespace)
+            lease = await self._read()
         except NotFoundError:
             return await self._make()
-        spec, now = lease.spec, self._clock()
-        if lease.metadata.resource_version != self._seen[0]:
-            self._seen = lease.metadata.resource_version, now
-        holder = spec.holder_identity or ""
-        duration = spec.lease_duration_seconds or DURATION_SECONDS
-        if holder not in ("", self._identity) and now - self._seen[1] < duration:
+        holder = lease.spec.holder_identity or ""
+        duration = lease.spec.lease_duration_seconds or DURATION_SECONDS
+        if holder not in ("", self._identity) and self._clock() - self._changed_at < duration:
             return holder
-        stamp = _micro_time(self._wall())
+        try:
+            await self._take(lease)
+        except ConflictError:
+            return f"somebody faster than {self._identity}"
+        return self._identity
+
+    async def _take(self, lease: Lease) -> None:
+        began, stamp = self._clock(), _micro_time(self._wall())
         change: dict[str, object] = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": DURATION_SECONDS,
             "renewTime": stamp,
         }
-        if holder != self._identity:
-            change |= {"acquireTime": stamp, "leaseTransitions": (spec.lease_transitions or 0) + 1}
-        try:
-            await self._write(lease, change)
-        except ConflictError:
-            return f"somebody faster than {self._identity}"
-        return self._identity
+        if lease.spec.holder_identity != self._identity:
+            change |= {"acquireTime": stamp, "leaseTransitions": (lease.spec.lease_transitions or 0) + 1}
+        await self._write(lease, change)
+        # Copies may count from when it was written, and that may be long before the answer.
+        self._renewed_at = began
 
     async def _make(self) -> str:
-        stamp = _micro_time(self._wall())
+        began, stamp = self._clock(), _micro_time(self._wall())
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -141,15 +153,25 @@ class Election:
             },
         }
         try:
-            await self._client.create(LEASES, body, self._namespace)
+            self._see(await self._client.create(LEASES, body, self._namespace))
         except AlreadyExistsError:
             return f"somebody faster than {self._identity}"
+        self._renewed_at = began
         return self._identity
+
+    async def _read(self) -> Lease:
+        lease = await self._client.get(LEASES, self._name, self._namespace)
+        self._see(lease)
+        return lease
 
     async def _write(self, lease: Lease, spec: dict[str, object]) -> None:
         body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
-        written = await self._client.patch(LEASES, self._name, body, self._namespace, content=Patch.MERGE)
-        self._seen = written.metadata.resource_version, self._clock()
+        self._see(await self._client.patch(LEASES, self._name, body, self._namespace, content=Patch.MERGE))
+
+    def _see(self, lease: Lease) -> None:
+        if self._lease is None or lease.metadata.resource_version != self._lease.metadata.resource_version:
+            self._changed_at = self._clock()
+        self._lease = lease
 
 
 def _micro_time(at: datetime) -> str:

@@ -208,6 +208,7 @@ class Core:
         parts.node_objects.heard(machine)
         if machine.state is _S.FAILED and update.last_error == GONE:
             parts.node_objects.left(machine.node_name, machine.provider_id)
+        parts.drains.heard(machine)
         parts.upcoming.heard(update, self._clocks.now())
         self._metrics.node_state_update_duration.of(machine.state.label).observe(time.perf_counter() - began)
 

@@ -15,9 +15,10 @@ from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from bigfleet.kube.objects import Node, Pod
 from bigfleet.kube.resources import NODES, PODS
-from bigfleet.operator.drains import Act, Confirm, Cordon, Drains, Evict, Uncordon, Wait
+from bigfleet.operator.drain_acts import Act, Confirm, Cordon, Evict, Recordon, Uncordon, Wait
+from bigfleet.operator.drains import Drains
 from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Hold
-from bigfleet.operator.machines import NodesSeen
+from bigfleet.operator.machines import Machine, NodesSeen
 from bigfleet.operator.waiting import Waiting, until_woken
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
@@ -54,7 +55,8 @@ class DrainWork:
 
     def opened(self) -> None:
         """A session begins."""
-        self._drains.opened()
+        self._drains.opened(self._now())
+        self._wake(*self._drains)
 
     def closed(self) -> None:
         """The session is over."""
@@ -73,9 +75,14 @@ class DrainWork:
         """The shard wants them no more."""
         self._wake(*self._drains.withdrawn(withdrawn))
 
+    def heard(self, machine: Machine) -> None:
+        """The shard says how a machine stands."""
+        self._wake(*self._drains.heard(machine))
+
     def node_changed(self, name: str) -> None:
         """The Node of that name has come, gone or changed."""
-        if self._drains.node_changed(name):
+        self._drains.node_changed(name)
+        if name in self._woken:
             self._wake(name)
 
     def pods_changed(self, node_name: str) -> None:
@@ -128,6 +135,8 @@ class DrainWork:
         match act:
             case Cordon(hold=hold):
                 await self._cordon(hold)
+            case Recordon(hold=hold, version=version):
+                await self._recordon(hold, version)
             case Uncordon(hold=hold):
                 await self._uncordon(hold)
             case Evict(hold=hold, pods=pods):
@@ -146,6 +155,15 @@ class DrainWork:
 
         if await self._change(hold, body):
             self._drains.cordoned(hold)
+
+    async def _recordon(self, hold: Hold, version: str) -> None:
+        def body(node: Node) -> dict[str, Any] | None:
+            ours = node.metadata.annotations.get(INSTRUCTION) == hold.instruction
+            return {"metadata": {}, "spec": {"unschedulable": True}} if ours and not node.spec.unschedulable else None
+
+        if await self._change(hold, body):
+            _log.warning("node_recordoned", node=hold.node, instruction=hold.instruction)
+        self._drains.recordoned(hold, version)
 
     async def _uncordon(self, hold: Hold) -> None:
         def body(node: Node) -> dict[str, Any] | None:

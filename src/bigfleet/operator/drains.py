@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from bigfleet.kube.objects import Pod
 from bigfleet.model.machine import MachineState
-from bigfleet.operator.holds import INSTRUCTION, MAX_GRACE, Hold, Phase, Try, from_node
-from bigfleet.operator.machines import Machines, NodesSeen, find_node
-from bigfleet.operator.pods import is_daemon, is_mirror
+from bigfleet.operator.drain_acts import Act, Confirm, Cordon, Evict, Recordon, Uncordon, Wait
+from bigfleet.operator.holds import INSTRUCTION, MAX_GRACE, Hold, Phase, Try, from_node, grace, holds_node, why_left
+from bigfleet.operator.machines import Machine, Machines, NodesSeen, belongs, find_node
+from bigfleet.operator.upcoming import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 _MAX_NODES = 10_000
@@ -26,11 +26,12 @@ _FIRST_RETRY, _LAST_RETRY = 1.0, 10.0
 # How long an eviction that was granted may take to show before it is asked for again.
 _SHOWS_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
-_DEFAULT_GRACE = 30
+# A bind that was under way when the cordon took effect shows by then.
+_EMPTY_SECONDS = 2.0
+_KUBELET_SECONDS = 10.0
 _MAX_REASON = 400
 
 _DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
-_NEVER_STOPS = frozenset({pb.ReclaimInstruction.KIND_PREEMPT, pb.ReclaimInstruction.KIND_PROVIDER_TAKES_BACK})
 
 _log = structlog.get_logger("bigfleet.operator")
 
@@ -43,38 +44,20 @@ class PodsOnNodes(Protocol):
         ...
 
 
-class Cordon(msgspec.Struct, frozen=True):
-    """Cordon the Node and write the instruction on it, in one patch; then `cordoned`."""
+class Leftovers(Protocol):
+    """What becomes of Nodes whose machines no shard names."""
 
-    hold: Hold
+    def left(self, node_name: str, provider_id: str) -> None:
+        """Have the Node deleted, once its kubelet is surely gone."""
+        ...
 
+    def is_alive(self, node_name: str) -> bool:
+        """Whether its kubelet was seen alive for long enough to believe that it stays so."""
+        ...
 
-class Uncordon(msgspec.Struct, frozen=True):
-    """Take the cordon and our annotations off if they are this instruction's, in one patch; then `uncordoned`."""
-
-    hold: Hold
-
-
-class Evict(msgspec.Struct, frozen=True):
-    """Evict these pods, each with its grace where that is cut; then `evicted` or `blocked` for each."""
-
-    hold: Hold
-    pods: tuple[tuple[Pod, int | None], ...]
-
-
-class Confirm(msgspec.Struct, frozen=True):
-    """Ask the API server itself whether the node is empty; then `confirmed`."""
-
-    hold: Hold
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do before that time, unless something changes."""
-
-    until: float
-
-
-Act = Cordon | Uncordon | Evict | Confirm | Wait
+    def let_be(self, node_name: str) -> None:
+        """The Node is not to be deleted after all."""
+        ...
 
 
 class _Ack:
@@ -88,12 +71,18 @@ class Drains:
     """The drains of one cluster. It is asked to act only once Nodes and pods have been seen whole."""
 
     def __init__(
-        self, machines: Machines, nodes: NodesSeen, pods: PodsOnNodes, send: Callable[[pb.OperatorMessage], None]
+        self,
+        machines: Machines,
+        nodes: NodesSeen,
+        pods: PodsOnNodes,
+        leftovers: Leftovers,
+        send: Callable[[pb.OperatorMessage], None],
     ) -> None:
-        self._machines, self._nodes, self._pods, self._send = machines, nodes, pods, send
+        self._machines, self._nodes, self._pods, self._leftovers, self._send = machines, nodes, pods, leftovers, send
         self._holds: dict[str, Hold] = {}
         self._named: set[str] = set()
         self._acks: dict[str, _Ack] = {}
+        self._settles = math.inf
 
     def __iter__(self) -> Iterator[str]:
         """The names of the Nodes that are held."""
@@ -104,7 +93,7 @@ class Drains:
         node = self._nodes.get(hold.node)
         if node is None or node.metadata.uid != hold.uid or not self._stands(hold):
             return False
-        return hold.phase is Phase.EVICTING and now < hold.deadline
+        return hold.phase is Phase.DRAINED or (hold.phase is Phase.EVICTING and now < hold.deadline)
 
     # Sessions.
 
@@ -116,10 +105,13 @@ class Drains:
                 self._holds[node.metadata.name] = hold = from_node(node, instruction, now, wall)
                 _log.info("drain_resumed", node=hold.node, instruction=instruction, seconds=hold.deadline - now)
 
-    def opened(self) -> None:
+    def opened(self, now: float) -> None:
         """A session begins. Says which nodes are held; the shard names those instructions that stand."""
         self._named.clear()
         self._acks.clear()
+        self._settles = now + SETTLED_SECONDS
+        for hold in self._holds.values():
+            hold.disowned = False
         held = [pb.CordonedNode(instruction_id=each.instruction, node=each.called) for each in self._holds.values()]
         for first in range(0, len(held), _CORDONED_IN_A_FRAME):
             nodes = held[first : first + _CORDONED_IN_A_FRAME]
@@ -129,12 +121,13 @@ class Drains:
         """The session is over; drains go on, and nobody hears of them until the shard names them again."""
         self._named.clear()
         self._acks.clear()
+        self._settles = math.inf
 
     # Instructions.
 
     def instructed(self, instruction: pb.ReclaimInstruction, now: float, wall: datetime) -> list[str]:
         """Hold these nodes; said again, acknowledged again and with the deadline set anew. Returns the Nodes' names."""
-        name, grace = instruction.instruction_id, min(max(0, instruction.grace_period_seconds), MAX_GRACE)
+        name, seconds = instruction.instruction_id, min(max(0, instruction.grace_period_seconds), MAX_GRACE)
         if not name:
             return []
         self._named.add(name)
@@ -144,15 +137,15 @@ class Drains:
             if node is None:
                 absent.append(called)
                 continue
-            hold = Hold(node, called, name, instruction.kind, now + grace, wall + timedelta(seconds=grace))
+            hold = Hold(node, called, name, instruction.kind, now + seconds, wall + timedelta(seconds=seconds))
             before = self._holds.get(hold.node)
             self._holds[hold.node] = hold
             if before is not None and before.instruction == name:
-                hold.tries = before.tries
+                hold.goes_on_from(before)
             elif before is not None:
                 self._settle_ack(before, found=False)
             started.append(hold.node)
-        _log.info("reclaim_heard", instruction=name, nodes=started, absent=absent, seconds=grace)
+        _log.info("reclaim_heard", instruction=name, nodes=started, absent=absent, seconds=seconds)
         self._acks[name] = _Ack(set(started))
         self._acknowledge_if_done(name)
         for called in absent:
@@ -170,20 +163,30 @@ class Drains:
             hold for hold in self._holds.values() if hold.instruction == name and (not nodes or hold.called in nodes)
         ]
         for hold in freed:
-            stays = self._is_leaving(hold)
-            hold.phase = Phase.DRAINED if stays else Phase.UNCORDONING
+            hold.phase = self._freed(hold)
             self._settle_ack(hold, found=False)
-            reason = withdrawn.reason[:_MAX_REASON]
-            _log.info("reclaim_withdrawn", instruction=name, node=hold.node, reason=reason, stays_cordoned=stays)
+            reason, then = withdrawn.reason[:_MAX_REASON], hold.phase.name.lower()
+            _log.info("reclaim_withdrawn", instruction=name, node=hold.node, reason=reason, then=then)
         return [hold.node for hold in freed]
 
-    def _is_leaving(self, hold: Hold) -> bool:
-        """Whether the machine has left, or is past keeping: its Node stays cordoned until it goes.
+    def heard(self, machine: Machine) -> list[str]:
+        """The shard says how a machine stands; returns its Node where that has been waited for."""
+        node = find_node(self._nodes, machine.node_name, machine)
+        hold = None if node is None else self._holds.get(node.metadata.name)
+        return [] if hold is None or hold.phase is not Phase.SUSPENDED else [hold.node]
 
-        Its kubelet is gone, but for most of a minute nobody knows, and pods must not be bound to it.
+    def _freed(self, hold: Hold) -> Phase:
+        """What becomes of a node that nobody wants drained, by what this session has said of its machine.
+
+        Where the machine has left or is past keeping, its kubelet is gone, but for most of a minute nobody knows, and
+        pods must not be bound to it. And a machine that is not named may be one that left while nobody listened.
         """
-        machine = self._machines.by_node_name(hold.called)
-        return machine is not None and machine.state is not MachineState.CONFIGURED
+        machine, node = self._machines.by_node_name(hold.called), self._nodes.get(hold.node)
+        if machine is None or node is None or not self._machines.is_named(machine.id):
+            return Phase.SUSPENDED
+        if machine.state is not MachineState.CONFIGURED:
+            return Phase.LEAVING
+        return Phase.UNCORDONING if belongs(node, machine) else Phase.SUSPENDED
 
     # What is to be done.
 
@@ -192,44 +195,97 @@ class Drains:
         hold = self._holds.get(node)
         if hold is None or self.node_changed(node):
             return None
+        if hold.phase is Phase.SUSPENDED:
+            self._judge(hold, now)
         match hold.phase:
             case Phase.CORDONING:
                 return Cordon(hold)
             case Phase.UNCORDONING:
                 return Uncordon(hold)
+        return self._put_back(hold) or self._go_on(hold, now)
+
+    def _put_back(self, hold: Hold) -> Act | None:
+        """A cordon that somebody took off stands by what is written beside it."""
+        node = self._nodes.get(hold.node)
+        if node is None or node.spec.unschedulable or node.metadata.annotations.get(INSTRUCTION) != hold.instruction:
+            return None
+        # Until the watch shows what was put back, the Node looks as it did.
+        version = node.metadata.resource_version
+        return None if version == hold.recordoned else Recordon(hold, version)
+
+    def _go_on(self, hold: Hold, now: float) -> Act:
+        match hold.phase:
             case Phase.EVICTING:
                 return self._evict(hold, now)
+            case Phase.DRAINED:
+                return self._press(hold, self._left(hold, self._pods.on(hold.node)), now, math.inf)
+            case Phase.SUSPENDED:
+                return Wait(self._settles if now < self._settles else now + _KUBELET_SECONDS)
         return Wait(math.inf)
 
+    def _judge(self, hold: Hold, now: float) -> None:
+        """What nobody has named by now goes, unless its kubelet goes on: then it is somebody's after all."""
+        hold.phase = self._freed(hold)
+        node = self._nodes.get(hold.node)
+        if hold.phase is not Phase.SUSPENDED or now < self._settles or node is None:
+            return
+        if not hold.disowned:
+            hold.disowned = True
+            _log.warning("held_node_unknown", node=hold.node, instruction=hold.instruction)
+            self._leftovers.left(hold.node, node.spec.provider_id)
+        elif self._leftovers.is_alive(hold.node):
+            self._leftovers.let_be(hold.node)
+            hold.phase = Phase.UNCORDONING
+
+    def _left(self, hold: Hold, pods: Iterable[Pod]) -> list[Pod]:
+        """The pods that hold the node; not those that would be back at once, however often they are evicted."""
+        left = []
+        for pod in pods:
+            if not holds_node(pod, hold.node):
+                continue
+            if not hold.returning.is_back(pod):
+                left.append(pod)
+            elif not hold.returning.told:
+                hold.returning.told = True
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                _log.warning("pod_returns_to_cordoned_node", node=hold.node, instruction=hold.instruction, pod=name)
+        return left
+
     def _evict(self, hold: Hold, now: float) -> Act:
-        left = [pod for pod in self._pods.on(hold.node) if holds_node(pod, hold.node)]
+        left = self._left(hold, self._pods.on(hold.node))
         if not left:
             again = hold.tries.get("")
             return Confirm(hold) if again is None or again.again_at <= now else Wait(again.again_at)
         hold.tries.pop("", None)
         if now >= hold.deadline:
-            return self._give_up(hold, left)
-        due, soonest = [], hold.deadline
+            self._give_up(hold, left)
+            return Wait(now)
+        return self._press(hold, left, now, hold.deadline)
+
+    def _press(self, hold: Hold, left: Sequence[Pod], now: float, until: float) -> Act:
+        """Evict those whose turn it is."""
+        due, soonest = [], until
         for pod in left:
+            hold.empty_since = None
             tried = hold.tries.get(pod.metadata.uid)
             if pod.metadata.deletion_timestamp is not None:
                 continue
             if tried is None or tried.again_at <= now:
-                due.append((pod, _grace(pod, hold, now)))
+                due.append((pod, grace(pod, hold, now)))
             else:
                 soonest = min(soonest, tried.again_at)
         return Evict(hold, tuple(due)) if due else Wait(soonest)
 
-    def _give_up(self, hold: Hold, left: Sequence[Pod]) -> Act:
+    def _give_up(self, hold: Hold, left: Sequence[Pod]) -> None:
         """The deadline is there. What goes to nobody is uncordoned; what somebody else gets stays as it is."""
-        reason = _why_left(hold, left)
+        reason = why_left(hold, left)
         _log.warning("drain_failed", node=hold.node, instruction=hold.instruction, reason=reason)
         self._report(hold.instruction, hold.called, _FAILED, reason)
         if hold.kind == pb.ReclaimInstruction.KIND_RECLAIM:
-            hold.phase = Phase.UNCORDONING
-            return Uncordon(hold)
-        hold.phase = Phase.FAILED
-        return Wait(math.inf)
+            # What an earlier life began may have ended long ago, and its machine be gone.
+            hold.phase = self._freed(hold) if hold.resumed else Phase.UNCORDONING
+        else:
+            hold.phase = Phase.FAILED
 
     # How it went.
 
@@ -239,6 +295,10 @@ class Drains:
             hold.phase = Phase.EVICTING
             self._settle_ack(hold, found=True)
 
+    def recordoned(self, hold: Hold, version: str) -> None:
+        """The cordon that was missing from that version of the Node is there again, or not wanted there any more."""
+        hold.recordoned = version
+
     def uncordoned(self, hold: Hold) -> None:
         """The cordon is off, or was not ours any more."""
         if self._stands(hold) and hold.phase is Phase.UNCORDONING:
@@ -246,6 +306,7 @@ class Drains:
 
     def evicted(self, hold: Hold, pod: Pod, now: float) -> None:
         """The pod is told to leave, or has left."""
+        hold.returning.evicted(pod)
         hold.tries[pod.metadata.uid] = Try(now + _SHOWS_SECONDS, 0.0, "")
 
     def blocked(self, hold: Hold, pod: Pod, problem: str, retry_after: float | None, now: float) -> None:
@@ -259,11 +320,17 @@ class Drains:
         """These pods are on the node by the API server's own word."""
         if not self._stands(hold) or hold.phase is not Phase.EVICTING:
             return
-        if left := [pod for pod in pods if holds_node(pod, hold.node)]:
+        if left := self._left(hold, pods):
             # The watch will show them, or has shown them meanwhile.
             hold.tries[""] = Try(now + _LOOK_AGAIN_SECONDS, 0.0, "")
+            hold.empty_since = None
             if now >= hold.deadline:
                 self._give_up(hold, left)
+            return
+        if hold.empty_since is None:
+            hold.empty_since = now
+        if now < hold.empty_since + _EMPTY_SECONDS <= hold.deadline:
+            hold.tries[""] = Try(hold.empty_since + _EMPTY_SECONDS, 0.0, "")
             return
         hold.phase = Phase.DRAINED
         _log.info("node_drained", node=hold.node, instruction=hold.instruction)
@@ -316,36 +383,3 @@ class Drains:
                 instruction_id=instruction, node_name=called, outcome=outcome, reason=reason[:_MAX_REASON]
             )
             self._send(pb.OperatorMessage(node_drained=report))
-
-
-def holds_node(pod: Pod, node: str) -> bool:
-    """Whether the node is not empty while this pod is there.
-
-    Not so for pods that have ended, which hold nothing and may be wanted for their logs, and for those that come with
-    the node and go with it: of DaemonSets, and static ones.
-    """
-    ended = pod.status.phase in ("Succeeded", "Failed")
-    return pod.spec.node_name == node and not ended and not is_daemon(pod) and not is_mirror(pod)
-
-
-def _grace(pod: Pod, hold: Hold, now: float) -> int | None:
-    """The pod's own grace, but for a machine that goes whatever happens no more than is left; never none at all."""
-    if hold.kind not in _NEVER_STOPS:
-        return None
-    own = pod.spec.termination_grace_period_seconds
-    left = max(1, int(hold.deadline - now))
-    return left if left < (_DEFAULT_GRACE if own is None else own) else None
-
-
-def _why_left(hold: Hold, left: Sequence[Pod]) -> str:
-    """Names one pod, rather one that was refused than one that is leaving."""
-    refused = [pod for pod in left if (tried := hold.tries.get(pod.metadata.uid)) is not None and tried.problem]
-    worst = refused[0] if refused else left[0]
-    if refused:
-        why = hold.tries[worst.metadata.uid].problem
-    elif worst.metadata.deletion_timestamp is not None or worst.metadata.uid in hold.tries:
-        why = "it was still terminating"
-    else:
-        why = "there was no time to evict it"
-    others = f", and {len(left) - 1} more" if len(left) > 1 else ""
-    return f"pod {worst.metadata.namespace}/{worst.metadata.name} is left{others}: {why}"

@@ -11,7 +11,7 @@ _COMMENT = re.compile(r"\{#.*?#\}|\{%-?\s*raw\s*-?%\}.*?\{%-?\s*endraw\s*-?%\}",
 _STRING = r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`'
 _BLOCK = re.compile(rf"\{{\{{(-?)((?:{_STRING}|(?!\}}\}}).)*?)(-?)\}}\}}", re.DOTALL)
 _STATEMENT = re.compile(rf"\{{%(?:{_STRING}|(?!%\}}).)*?%\}}", re.DOTALL)
-_DOT = re.compile(rf"({_STRING})|(?<![\w)\]}}.])\.([A-Za-z_]\w*)")
+_DOT = re.compile(rf"""({_STRING})|(?<![\w)\]}}."'])\.([A-Za-z_]\w*)""")
 _TOKEN = re.compile(
     rf"\s*(?:(?P<text>{_STRING})|(?P<number>-?\d+)|(?P<field>\$?\w*(?:\.[A-Za-z_]\w*)+|\$\w*|\.(?!\w))"
     r"|(?P<word>[A-Za-z_]\w*)|(?P<mark>[()|]))"

@@ -1,7 +1,8 @@
 """Nodes left from an earlier binding are deleted, once their kubelets are surely gone (protocol.md 22).
 
-A kubelet renews its Node's Lease every 10 s; one that is 60 s old belongs to nobody. Every delete names the Node's UID,
-so that a Node which has come up meanwhile under the same name is never the one that goes.
+A kubelet renews its Node's Lease every 10 s; one that has been watched for 60 s without a change belongs to nobody.
+Only changes count, and on our own clock: the kubelet's may be wrong. Every delete names the Node's UID, so that a Node
+which has come up meanwhile under the same name is never the one that goes.
 """
 
 import asyncio
@@ -10,21 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects import Node
 from bigfleet.kube.resources import LEASES, NODES
-from bigfleet.operator.machines import GONE, Machine, Machines, NodesSeen
+from bigfleet.operator.machines import GONE, Machine, Machines, NodesSeen, belongs
 from bigfleet.operator.waiting import Waiting, until_woken
 
 LEASE_SECONDS = 60.0
-"""How long a Lease must have gone without renewal."""
+"""How long a Lease must have been watched without renewal."""
+ALIVE_SECONDS = 120.0
+"""How long renewals must have been seen before a Node counts as one that somebody keeps."""
 
 _LEASES = "kube-node-lease"
 _AT_ONCE = 8
-_RETRY_SECONDS = 10.0
+_LOOK_SECONDS = 10.0
 
 _log = structlog.get_logger("bigfleet.operator")
 
@@ -37,6 +41,15 @@ class NodeInTheWayError(Exception):
         super().__init__(f"Node {node} of an earlier binding is in the way: {problem}")
 
 
+class _Watched(msgspec.Struct, frozen=True):
+    """A Lease: as it was last seen, since when it is so, and since when it is watched without a long silence."""
+
+    node_uid: str
+    renewed: datetime | None
+    since: float
+    first: float
+
+
 class NodeObjects:
     """Deletes what is left over. `run` it in a task; without a session it deletes nothing."""
 
@@ -46,16 +59,16 @@ class NodeObjects:
         machines: Machines,
         nodes: NodesSeen,
         now: Callable[[], float],
-        wall: Callable[[], datetime],
         *,
         wait: Waiting = until_woken,
     ) -> None:
-        self._client, self._machines, self._nodes, self._now, self._wall = client, machines, nodes, now, wall
+        self._client, self._machines, self._nodes, self._now = client, machines, nodes, now
         self._wait = wait
         self._in_session = False
         self._due: dict[str, float] = {}
         self._more = asyncio.Event()
         self._departed: dict[str, str] = {}
+        self._watched: dict[str, _Watched] = {}
 
     # What happens.
 
@@ -67,9 +80,11 @@ class NodeObjects:
     def heard(self, machine: Machine) -> None:
         """The shard says how a machine stands."""
         self._in_session = True
-        if machine.state in GONE:
-            for node in self._nodes_of(machine.node_name, machine.provider_id):
+        for node in self._nodes_of(machine.node_name, machine.provider_id):
+            if machine.state in GONE:
                 self._look_at(node.metadata.name, 0.0)
+            elif belongs(node, machine):
+                self.let_be(node.metadata.name)
 
     def left(self, node_name: str, provider_id: str) -> None:
         """The shard has this machine for the cluster no more, though nobody heard it leave."""
@@ -77,8 +92,21 @@ class NodeObjects:
             self._departed[node.metadata.name] = node.metadata.uid
             self._look_at(node.metadata.name, 0.0)
 
+    def let_be(self, node_name: str) -> None:
+        """The machine of that Node has not left after all."""
+        self._departed.pop(node_name, None)
+
+    def is_alive(self, node_name: str) -> bool:
+        """Whether the Node's Lease was seen renewed for ALIVE_SECONDS, and not long ago."""
+        watched = self._watched.get(node_name)
+        if watched is None or self._now() - watched.since >= LEASE_SECONDS:
+            return False
+        return watched.since - watched.first >= ALIVE_SECONDS
+
     def node_changed(self, name: str) -> None:
         """The Node of that name has come, gone or changed."""
+        if self._nodes.get(name) is None:
+            self._watched.pop(name, None)
         if name not in self._due and (node := self._nodes.get(name)) is not None and self._is_left_over(node):
             self._look_at(name, 0.0)
 
@@ -89,7 +117,8 @@ class NodeObjects:
         for node in self._nodes_of(node_name, provider_id):
             name, age = node.metadata.name, await self._lease_age(node)
             if age < LEASE_SECONDS:
-                raise NodeInTheWayError(name, f"its Lease was renewed {max(age, 0):.0f} s ago, so its kubelet is alive")
+                seen = f"its Lease has been seen without renewal for {age:.0f} s"
+                raise NodeInTheWayError(name, f"{seen}; its kubelet counts as gone after {LEASE_SECONDS:.0f} s")
             try:
                 await self._delete(node)
             except ConflictError:
@@ -118,13 +147,13 @@ class NodeObjects:
                 await self._delete(node)
                 self._due.pop(name, None)
             elif name in self._due:
-                self._due[name] = self._now() + max(LEASE_SECONDS - age, 1.0)
+                self._due[name] = self._now() + _LOOK_SECONDS
         except ConflictError:
             self._due.pop(name, None)
         except ApiError as error:
-            _log.warning("leftover_node_not_deleted", node=name, error=str(error), again_in=_RETRY_SECONDS)
+            _log.warning("leftover_node_not_deleted", node=name, error=str(error), again_in=_LOOK_SECONDS)
             if name in self._due:
-                self._due[name] = self._now() + _RETRY_SECONDS
+                self._due[name] = self._now() + _LOOK_SECONDS
 
     def _is_left_over(self, node: Node) -> bool:
         if self._departed.get(node.metadata.name) == node.metadata.uid:
@@ -148,12 +177,17 @@ class NodeObjects:
             yield hosted
 
     async def _lease_age(self, node: Node) -> float:
-        """Seconds since the last renewal; where there is no Lease, since the Node was made."""
-        renewed = node.metadata.creation_timestamp
+        """For how many seconds the Lease, or that there is none, has been seen as it is now."""
+        name, uid, renewed = node.metadata.name, node.metadata.uid, None
         with suppress(NotFoundError):
-            lease = await self._client.get(LEASES, node.metadata.name, namespace=_LEASES)
-            renewed = lease.spec.renew_time or renewed
-        return math.inf if renewed is None else (self._wall() - renewed).total_seconds()
+            renewed = (await self._client.get(LEASES, name, namespace=_LEASES)).spec.renew_time
+        now, before = self._now(), self._watched.get(name)
+        if before is None or before.node_uid != uid:
+            before = self._watched[name] = _Watched(uid, renewed, now, now)
+        elif before.renewed != renewed:
+            first = now if now - before.since >= LEASE_SECONDS else before.first
+            before = self._watched[name] = _Watched(uid, renewed, now, first)
+        return now - before.since
 
     async def _delete(self, node: Node) -> None:
         with suppress(NotFoundError):

@@ -197,7 +197,10 @@ def _kept(pod: Pod) -> _Kept:
             owner_references=metadata.owner_references,
         ),
         spec=PodSpec(
-            node_name=pod.spec.node_name, termination_grace_period_seconds=pod.spec.termination_grace_period_seconds
+            node_name=pod.spec.node_name,
+            termination_grace_period_seconds=pod.spec.termination_grace_period_seconds,
+            # Those that every pod is given are NoExecute, and nobody asks for them.
+            tolerations=tuple(each for each in pod.spec.tolerations if each.effect != "NoExecute"),
         ),
         status=PodStatus(phase=pod.status.phase, conditions=() if pod.spec.node_name else pod.status.conditions),
     )

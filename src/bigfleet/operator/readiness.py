@@ -29,7 +29,7 @@ def is_ready(node: Node) -> bool:
 class Readiness:
     """What the shard is told of Nodes: of each machine that this session named, once and on change.
 
-    `asked_at` says when a machine's bootstrap request came, if that is known; `became_ready` is called once a binding.
+    `asked_at` says when a machine's bootstrap request came, if that is known; `became_ready` is called when a Node is.
     """
 
     def __init__(
@@ -71,11 +71,14 @@ class Readiness:
         return self._report(machine)
 
     def state(self, machine: Machine) -> pb.NodeReadyReport.State.ValueType:
-        """How far the machine's Node has come; Ready is never taken back within a binding."""
+        """How far the machine's Node has come; Ready is taken back within a binding only when the Node is gone."""
+        node = find_node(self._nodes, machine.node_name, machine)
+        if node is None:
+            self._latched.discard(machine.id)
+            return _ABSENT
         if machine.id in self._latched:
             return _READY
-        node = find_node(self._nodes, machine.node_name, machine)
-        if node is None or self._is_from_before(node, machine.id):
+        if self._is_from_before(node, machine.id):
             return _ABSENT
         if node.metadata.name != machine.node_name:
             self._machine_of[node.metadata.name] = machine.id

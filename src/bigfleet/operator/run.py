@@ -6,15 +6,17 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from bigfleet.kube.auth import SERVICE_ACCOUNT, load
 from bigfleet.kube.client import Client
-from bigfleet.kube.election import Election
+from bigfleet.kube.election import Election, LeadershipLostError
 from bigfleet.kube.recorder import Recorder
 from bigfleet.kube.resources import (
     AVAILABLE_CAPACITIES,
@@ -63,7 +65,13 @@ class _Program:
     """Everything that runs while this operator leads."""
 
     def __init__(
-        self, config: OperatorConfig, client: Client, tls: LiveTLS | None, metrics: OperatorMetrics, identity: str
+        self,
+        config: OperatorConfig,
+        client: Client,
+        tls: LiveTLS | None,
+        template: LiveTemplate,
+        metrics: OperatorMetrics,
+        identity: str,
     ) -> None:
         self._client = client
         clocks = Clocks(time.monotonic, lambda: datetime.now(UTC), time.time_ns)
@@ -80,7 +88,7 @@ class _Program:
         self._available: Mirror[AvailableCapacity] = Mirror(client, AVAILABLE_CAPACITIES, lambda *_: None)
         self._tokens = Tokens(client, config.cluster_id, clocks.wall)
         readiness = NodeReadiness(machines, view.nodes, self._tokens.asked_at, self._tokens.release)
-        node_objects = NodeObjects(client, machines, view.nodes, clocks.now, clocks.wall)
+        node_objects = NodeObjects(client, machines, view.nodes, clocks.now)
         access = ClusterAccess(
             client,
             clocks.now,
@@ -91,7 +99,7 @@ class _Program:
         )
         bootstrap = Bootstrap(
             config.cluster_id,
-            LiveTemplate.start(config.bootstrap_template_file),
+            template,
             access,
             self._tokens,
             machines,
@@ -102,7 +110,11 @@ class _Program:
             kubelet_version=config.kubelet_version,
         )
         drains = DrainWork(
-            client, Drains(machines, view.nodes, view.pods, core.send), view.nodes, clocks.now, clocks.wall
+            client,
+            Drains(machines, view.nodes, view.pods, node_objects, core.send),
+            view.nodes,
+            clocks.now,
+            clocks.wall,
         )
         acknowledger = Acknowledger(client, metrics, config.acknowledge_concurrency, clocks.wall)
         parts = self._parts = Parts(
@@ -177,13 +189,60 @@ def settle_memory() -> None:
     gc.freeze()
 
 
+class _Work(Protocol):
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+
+P = TypeVar("P", bound=_Work)
+
+
+class Turns(Generic[P]):
+    """Waiting for the Lease and leading, in turns.
+
+    Each turn has a program made for it: what the last one knew is out of date, and others may have led since.
+    """
+
+    def __init__(self, election: Election, make: Callable[[], P]) -> None:
+        self._election, self._make = election, make
+        self.program: P | None = None
+        """The one that runs; None while this operator does not lead."""
+
+    async def run(self) -> None:
+        """Go on until cancelled. A program that fails ends it; the loss of the Lease does not."""
+        while True:
+            try:
+                await self._election.won()
+                await self._lead()
+            except* LeadershipLostError as lost:
+                _log.warning("leadership_lost", reason=str(_single(lost)), advice="waits to lead again")
+            finally:
+                await self._election.release()
+            _forget_memory()
+
+    async def _lead(self) -> None:
+        self.program = self._make()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._election.kept())
+                group.create_task(self.program.run())
+        finally:
+            self.program = None
+
+
+def _forget_memory() -> None:
+    """Let the collector have what it was told to leave alone: the caches of a turn that is over."""
+    gc.unfreeze()
+    gc.collect()
+
+
 async def serve(config: OperatorConfig) -> None:
-    """Run until SIGTERM or SIGINT; LeadershipLostError when another has taken over."""
+    """Run until SIGTERM or SIGINT, leading whenever no copy does."""
     tls = None if config.tls is None else LiveTLS.start(config.tls)
     wanted = Identity(Kind.CLUSTER, config.cluster_id)
     if tls is not None and tls.identity != wanted:
         raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this cluster's is {wanted}")
-    LiveTemplate.start(config.bootstrap_template_file)
+    template = LiveTemplate.start(config.bootstrap_template_file)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -199,7 +258,6 @@ async def serve(config: OperatorConfig) -> None:
             client = await stack.enter_async_context(
                 Client(load(config.kubeconfig, config.context), qps=config.kube_qps, burst=config.kube_burst)
             )
-            program = _Program(config, client, tls, metrics, identity)
             _log.info(
                 f"operator started rollup_interval={config.interval_written}",
                 rollup_interval=config.interval_written,
@@ -211,11 +269,12 @@ async def serve(config: OperatorConfig) -> None:
             if config.unprotected:
                 _log.warning("session_unprotected", advice="give --tls-cert, --tls-key and --tls-ca")
             election = Election(client, config.namespace, LEASE, identity, lambda: datetime.now(UTC))
+            turns = Turns(election, lambda: _Program(config, client, tls, template, metrics, identity))
             stopped = asyncio.create_task(stop.wait())
             tasks = [
                 asyncio.create_task(heartbeat.keep()),
-                asyncio.create_task(_lead(election, program)),
-                asyncio.create_task(_watch(program, readiness)),
+                asyncio.create_task(turns.run()),
+                asyncio.create_task(_watch(turns, readiness)),
             ]
             try:
                 await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -225,33 +284,34 @@ async def serve(config: OperatorConfig) -> None:
                 for task in tasks:
                     task.cancel()
                 ended = await asyncio.gather(*tasks, return_exceptions=True)
-                await election.release()
             for error in ended:
                 if isinstance(error, Exception):
                     raise _single(error)
         _log.info("operator_stopped")
 
 
-async def _lead(election: Election, program: _Program) -> None:
-    await election.won()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(election.kept())
-        group.create_task(program.run())
-
-
-async def _watch(program: _Program, readiness: Readiness) -> None:
+async def _watch(turns: Turns[_Program], readiness: Readiness) -> None:
     """Say whether the operator is ready, for as long as this runs."""
     while True:
-        behind = [watcher for watcher in program.watchers if not watcher.healthy()]
-        if behind:
-            readiness.fail("kubernetes", f"{len(behind)} of {len(program.watchers)} caches are empty or out of date")
+        program = turns.program
+        if program is None:
+            readiness.fail("kubernetes", "does not lead")
+            readiness.fail("shard", "does not lead")
         else:
-            readiness.meet("kubernetes")
-        if program.link.connected:
-            readiness.meet("shard")
-        else:
-            readiness.fail("shard", "no session")
+            _look(program, readiness)
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _look(program: _Program, readiness: Readiness) -> None:
+    behind = [watcher for watcher in program.watchers if not watcher.healthy()]
+    if behind:
+        readiness.fail("kubernetes", f"{len(behind)} of {len(program.watchers)} caches are empty or out of date")
+    else:
+        readiness.meet("kubernetes")
+    if program.link.connected:
+        readiness.meet("shard")
+    else:
+        readiness.fail("shard", "no session")
 
 
 def _single(error: Exception) -> Exception:

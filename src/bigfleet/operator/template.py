@@ -1,59 +1,33 @@
-"""The bootstrap template: what a machine is given to join the cluster, as sandboxed Jinja2.
+"""The bootstrap template: what a machine is given to join the cluster, as Jinja2."""
 
-Whoever may write the template may join nodes anyway, so the sandbox guards the operator against mistakes: a template
-can reach no file and no object but the variables, and neither run nor grow without end.
-"""
-
-import base64
-import json
-import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from traceback import walk_tb
+from typing import Self
 
 import msgspec
 import structlog
-import yaml
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
-from jinja2.exceptions import TemplateError, UndefinedError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateSyntaxError, meta, nodes
+from jinja2.exceptions import UndefinedError
 
 from bigfleet.operator import go_template
 from bigfleet.operator.go_template import GoTemplateError
+from bigfleet.operator.sandbox import COUNTED, Sandbox, SandboxError
 
 MAX_BLOB_BYTES = 1 << 20
 """The most that a provider takes."""
-MAX_RENDER_SECONDS = 2.0
 BUILT_IN = "the built-in template"
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_SHOWN = 300
+# As Jinja2 calls a template in tracebacks that has no file.
+_TEMPLATE_FILE = "<template>"
+_QUOTED = re.compile(r"'([^']*)'")
 
 _log = structlog.get_logger("bigfleet.operator")
-
-_LABEL_KEY = re.compile(r"(?:[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
-_OWN_DOMAINS = ("kubernetes.io", "k8s.io")
-# What NodeRestriction and the kubelet itself let a node say of itself within those domains.
-_ALLOWED_LABELS = frozenset(
-    {
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/arch",
-    }
-)
-_ALLOWED_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
-_EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 
 
 class BootstrapTemplateError(ValueError):
@@ -126,38 +100,92 @@ class _Taint(dict[str, str]):
 _VARIABLES = tuple(Facts(cluster_id="", endpoint="", ca_bundle="", token="", kubernetes_version="").variables())
 
 
+class _AnyKey(dict[str, object]):
+    """A sample of what differs from machine to machine: whatever is looked for is there."""
+
+    def __missing__(self, _key: str) -> str:
+        return "1"
+
+
+_SAMPLE = Facts(
+    cluster_id="sample",
+    endpoint="https://sample:6443",
+    ca_bundle="-----BEGIN CERTIFICATE-----\nsample\n-----END CERTIFICATE-----\n",
+    token="sample.0123456789abcdef",  # noqa: S106 - of nothing
+    kubernetes_version="v1.34.0",
+    machine_id="sample-1",
+    node_name="sample-1",
+    provider_id="sample://1",
+    taints=({"key": "sample", "value": "1", "effect": "NoSchedule"},),
+)
+_SAMPLE_VARIABLES = _SAMPLE.variables() | {
+    "NodeSelector": _AnyKey({"sample": "1"}),
+    "KubeletConfig": _AnyKey({"kind": "KubeletConfiguration", "clusterDNS": ["10.96.0.10"]}),
+}
+
+
 class Template:
     """One version of a template, compiled."""
 
     def __init__(self, source: str, text: str) -> None:
         """BootstrapTemplateError where the text is no template, or names what is not known."""
         self.source, self.text = source, text
-        self._environment = _Environment()
-        self._template = self._environment.from_string(self._parsed(text))
+        self._environment = Sandbox()
+        try:
+            self._template = self._environment.from_string(self._parsed(text))
+        except BootstrapTemplateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Python has its own limits, as for blocks within blocks
+            raise BootstrapTemplateError(source, 0, f"cannot be compiled: {type(error).__name__}: {error}") from None
 
     def render(self, facts: Facts, clock: Callable[[], float] = time.monotonic) -> bytes:
         """The user data for one machine. Raises RenderError."""
+        try:
+            data = self._rendered(facts.variables(), clock)
+        except SandboxError as error:
+            raise RenderError(f"{self._at(error)}: {error}") from None
+        except UndefinedError as error:
+            raise RenderError(f"{self._at(error)}: {self._missing(error)}") from None
+        except Exception as error:  # noqa: BLE001 - filters raise whatever Python does, and no template may end us
+            # Its words may quote a value, the token among them.
+            raise RenderError(f"{self._at(error)}: {type(error).__name__} at rendering") from None
+        if not data:
+            raise RenderError(f"{self.source} made nothing of these values")
+        return data
+
+    def check(self) -> None:
+        """Render it with sample facts. BootstrapTemplateError where it cannot be used, whatever the machine.
+
+        What is undefined here may be there for a machine: labels and the kubelet's configuration differ.
+        """
+        try:
+            self._rendered(_SAMPLE_VARIABLES, time.monotonic)
+        except UndefinedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - as above; and samples are no secret
+            problem = str(error) if isinstance(error, SandboxError) else f"{type(error).__name__}: {error}"
+            raise BootstrapTemplateError(self.source, _line(error), problem) from None
+
+    def _rendered(self, variables: Mapping[str, object], clock: Callable[[], float]) -> bytes:
         self._environment.begin(clock)
         chunks, size = [], 0
-        try:
-            for chunk in self._template.generate(facts.variables()):
-                self._environment.check()
-                chunks.append(encoded := chunk.encode())
-                size += len(encoded)
-                if size > MAX_BLOB_BYTES:
-                    raise RenderError(f"{self.source} makes more than the {MAX_BLOB_BYTES} bytes that providers take")
-        except UndefinedError as error:
-            # It names what is missing, and a template may look for anything.
-            problem = str(error).replace(facts.token, "the token")
-            raise RenderError(f"{self.source}: {problem[:_MAX_SHOWN]}") from None
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-            if isinstance(error, RenderError):
-                raise
-            # Its words may quote a value, the token among them.
-            raise RenderError(f"{self.source}: {type(error).__name__} at rendering") from None
-        if not size:
-            raise RenderError(f"{self.source} made nothing of these values")
+        for chunk in self._template.generate(variables):
+            self._environment.check()
+            chunks.append(encoded := chunk.encode())
+            size += len(encoded)
+            if size > MAX_BLOB_BYTES:
+                raise SandboxError(f"it makes more than the {MAX_BLOB_BYTES} bytes that providers take")
         return b"".join(chunks)
+
+    def _missing(self, error: UndefinedError) -> str:
+        """What was looked for, as far as the template itself spells it: a name that it made may be of a secret."""
+        problem = str(error)
+        spelled = all(name.endswith(" object") or name in self.text for name in _QUOTED.findall(problem))
+        return problem[:_MAX_SHOWN] if spelled else "what it looks for by a value is not there"
+
+    def _at(self, error: Exception) -> str:
+        line = _line(error)
+        return f"{self.source}: line {line}" if line else self.source
 
     def _parsed(self, text: str) -> nodes.Template:
         try:
@@ -176,9 +204,15 @@ class Template:
                 problem = f"there is no variable {shown!r}: known are {', '.join(_VARIABLES)}"
                 raise BootstrapTemplateError(self.source, name.lineno, problem)
         for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
+            loop.iter = nodes.Filter(loop.iter, COUNTED, [], [], None, None, lineno=loop.lineno)
         tree.set_environment(self._environment)
         return tree
+
+
+def _line(error: Exception) -> int:
+    """The template's line at which rendering failed, 0 where that is not known."""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == _TEMPLATE_FILE]
+    return lines[-1] if lines else 0
 
 
 class LiveTemplate:
@@ -191,14 +225,15 @@ class LiveTemplate:
     def __init__(self, path: Path | None, template: Template) -> None:
         self._path, self._template = path, template
         self._refused = ""
+        self._refused_text: str | None = None
 
     @classmethod
     def start(cls, path: Path | None) -> Self:
         """Read and check it; BootstrapTemplateError says what is wrong with it."""
         if path is None:
             text = resources.files("bigfleet.operator").joinpath("default_template.j2").read_text()
-            return cls(None, Template(BUILT_IN, text))
-        return cls(path, Template(_named(path), _read(path)))
+            return cls(None, _checked(BUILT_IN, text))
+        return cls(path, _checked(_named(path), _read(path)))
 
     def current(self) -> Template:
         """The version to use now. Never raises."""
@@ -206,15 +241,25 @@ class LiveTemplate:
             return self._template
         try:
             text = _read(self._path)
+            if text == self._refused_text:
+                # To find out again what is wrong with it may take as long as a rendering may.
+                return self._template
             if text != self._template.text:
-                self._template = Template(_named(self._path), text)
+                self._refused_text = text
+                self._template = _checked(_named(self._path), text)
                 _log.info("bootstrap_template_changed", file=str(self._path))
-            self._refused = ""
+            self._refused, self._refused_text = "", None
         except BootstrapTemplateError as error:
             if str(error) != self._refused:
                 _log.warning("bootstrap_template_refused", reason=str(error), advice="the last good version stays")
             self._refused = str(error)
         return self._template
+
+
+def _checked(source: str, text: str) -> Template:
+    template = Template(source, text)
+    template.check()
+    return template
 
 
 def _named(path: Path) -> str:
@@ -232,110 +277,3 @@ def _read(path: Path) -> str:
         raise BootstrapTemplateError(_named(path), 0, error.strerror or "cannot be read") from None
     except UnicodeDecodeError:
         raise BootstrapTemplateError(_named(path), 0, "is not UTF-8") from None
-
-
-# What templates can do.
-
-_COUNTED = "bigfleet_counted"
-
-
-class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja2 without files, without undefined values, and with an end."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def __init__(self) -> None:
-        super().__init__(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, loader=None)
-        self.globals.clear()
-        self.filters.update(_FILTERS)
-        self.filters[_COUNTED] = self._counted
-        self._clock: Callable[[], float] = time.monotonic
-        self._until = math.inf
-
-    def begin(self, clock: Callable[[], float]) -> None:
-        """A rendering begins."""
-        self._clock, self._until = clock, clock() + MAX_RENDER_SECONDS
-
-    def check(self) -> None:
-        """End a rendering that takes too long."""
-        if self._clock() > self._until:
-            raise RenderError(f"the template was not done after {MAX_RENDER_SECONDS:g} s")
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """A product or a width may be larger than memory, so only plain numbers are multiplied."""
-        if operator == "*" and isinstance(left, int | float) and isinstance(right, int | float):
-            return super().call_binop(context, operator, left, right)
-        raise RenderError(f"the template may not use {operator!r} here")
-
-    def _counted(self, values: Iterable[object]) -> Iterator[object]:
-        for value in values:
-            self.check()
-            yield value
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(str(text).encode()).decode()
-
-
-def _to_json(value: object) -> str:
-    """JSON that is YAML too: that knows no surrogates and takes few characters raw."""
-    text = json.dumps(value, ensure_ascii=False)
-    return "".join(each if " " <= each <= "~" or each > "\uffff" else f"\\u{ord(each):04x}" for each in text)
-
-
-def _to_yaml(value: object) -> str:
-    plain = json.loads(json.dumps(value))
-    return (
-        yaml.safe_dump(plain, default_flow_style=False, sort_keys=True, width=math.inf).removesuffix("...\n").rstrip()
-    )
-
-
-def _indent(text: str, width: int = 4, first: bool = False) -> str:
-    if not 0 <= width <= 100:
-        raise RenderError("indent takes 0 to 100")
-    margin = " " * width
-    return (margin if first else "") + f"\n{margin}".join(str(text).splitlines())
-
-
-def kubelet_labels(labels: Mapping[str, str]) -> str:
-    """The value of --node-labels: those that a kubelet may set and that are labels at all, by key."""
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if _may_set(key, value))
-
-
-def _may_set(key: str, value: str) -> bool:
-    if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-        return False
-    domain = key.rpartition("/")[0]
-    if not any(domain == own or domain.endswith(f".{own}") for own in _OWN_DOMAINS):
-        return True
-    allowed = any(domain == each or domain.endswith(f".{each}") for each in _ALLOWED_DOMAINS)
-    return key in _ALLOWED_LABELS or allowed
-
-
-def kubelet_taints(taints: Iterable[Mapping[str, str]]) -> str:
-    """The value of --register-with-taints: those that are taints at all."""
-    return ",".join(
-        f"{taint['key']}={taint['value']}:{taint['effect']}"
-        for taint in taints
-        if taint["effect"] in _EFFECTS and _LABEL_KEY.fullmatch(taint["key"]) and _LABEL_VALUE.fullmatch(taint["value"])
-    )
-
-
-def _pairs(values: Mapping[str, object] | list[object]) -> list[tuple[object, object]]:
-    return list(sorted(values.items()) if isinstance(values, Mapping) else enumerate(values))
-
-
-def _values(values: Mapping[str, object] | list[object]) -> list[object]:
-    return [value for _, value in _pairs(values)]
-
-
-_FILTERS: dict[str, Callable[..., object]] = {
-    "base64": _base64,
-    "to_json": _to_json,
-    "to_yaml": _to_yaml,
-    "indent": _indent,
-    "kubelet_labels": kubelet_labels,
-    "kubelet_taints": kubelet_taints,
-    go_template.PAIRS: _pairs,
-    go_template.VALUES: _values,
-}

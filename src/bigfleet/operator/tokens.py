@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from bigfleet.kube.client import Client
-from bigfleet.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreachableError
+from bigfleet.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects import Secret
 from bigfleet.kube.resources import SECRETS
 from bigfleet.operator.mirror import MANAGED_BY, OURS
@@ -37,7 +37,7 @@ _LETTERS = string.ascii_lowercase + string.digits
 _ID_LENGTH, _SECRET_LENGTH = 6, 16
 _ATTEMPTS = 8
 _SWEEP_SECONDS = 60.0
-_RETRY_SECONDS = 2.0
+_FIRST_WAIT, _LAST_WAIT = 2.0, 30.0
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 _log = structlog.get_logger("bigfleet.operator")
@@ -79,7 +79,7 @@ class Tokens:
         self._more = asyncio.Event()
 
     async def load(self) -> None:
-        """Find what an earlier life of the operator has left; waits for an API server that is away."""
+        """Find what an earlier life of the operator has left; asks until the API server says it."""
         for secret in await self._list():
             if secret.type == _TYPE:
                 self._note(secret)
@@ -132,12 +132,14 @@ class Tokens:
     # Secrets.
 
     async def _list(self) -> list[Secret]:
+        wait = _FIRST_WAIT
         while True:
             try:
                 return await self._client.list(SECRETS, namespace=NAMESPACE, labels=f"{MANAGED_BY}={OURS},{MACHINE}")
-            except UnreachableError as error:
-                _log.warning("bootstrap_tokens_not_listed", error=str(error), again_in=_RETRY_SECONDS)
-                await self._wait(_RETRY_SECONDS, asyncio.Event())
+            except ApiError as error:
+                _log.warning("bootstrap_tokens_not_listed", error=str(error), again_in=wait)
+                await self._wait(wait, asyncio.Event())
+                wait = min(2 * wait, _LAST_WAIT)
 
     async def _make(self, token_id: str, request_id: str, machine_id: str) -> Token:
         secret = "".join(secrets.choice(_LETTERS) for _ in range(_SECRET_LENGTH))

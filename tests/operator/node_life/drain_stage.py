@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bigfleet.kube.objects import Node
-from bigfleet.kube.resources import NODES, PODS
+from bigfleet.kube.resources import LEASES, NODES, PODS
 from bigfleet.operator.drain_work import DrainWork
 from bigfleet.operator.drains import Drains
 from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED
 from bigfleet.operator.machines import Machines
+from bigfleet.operator.node_objects import NodeObjects
 from bigfleet.operator.nodes import Nodes
 from bigfleet.operator.pods import Pods
+from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from node_life.fakes import FakeServer, settle
 
@@ -27,15 +29,31 @@ class Life:
         self.server, self.sent = server, list[pb.OperatorMessage]()
         self.machines = Machines("prod")
         self.nodes, self.pods = Nodes(self._node_changed), Pods(lambda _uid: True, self._pods_changed)
-        self.drains = Drains(self.machines, self.nodes, self.pods, self.sent.append)
         clock = server.clock
+        self.objects = NodeObjects(server.client(), self.machines, self.nodes, clock.now, wait=clock.wait)
+        self.drains = Drains(self.machines, self.nodes, self.pods, self.objects, self.sent.append)
         self.work = DrainWork(server.client(), self.drains, self.nodes, clock.now, clock.wall, wait=clock.wait)
 
     def _node_changed(self, name: str) -> None:
+        self.objects.node_changed(name)
         self.work.node_changed(name)
 
     def _pods_changed(self, name: str) -> None:
         self.work.pods_changed(name)
+
+    def hear(self, name: str, state: str = "CONFIGURED", provider_id: str = "") -> None:
+        number = provider_pb2.MachineState.Value(f"MACHINE_STATE_{state}")
+        update = pb.NodeStateUpdate(machine_id=name, cluster_id="prod", state=number, provider_id=provider_id)
+        machine = self.machines.heard(update)
+        assert machine is not None
+        self.objects.heard(machine)
+        self.work.heard(machine)
+
+    def reconnect(self) -> None:
+        self.work.closed()
+        self.objects.closed()
+        self.machines.opened()
+        self.work.opened()
 
     def reclaim(self, *nodes: str, name: str = "i-1", grace: int = 300, kind: Any = Kind.KIND_RECLAIM) -> None:
         self.work.instructed(
@@ -59,21 +77,31 @@ class Life:
 
 
 @asynccontextmanager
-async def living(server: FakeServer) -> AsyncIterator[Life]:
+async def living(server: FakeServer, *, named: bool = True) -> AsyncIterator[Life]:
+    """A life with a session, in which the shard has named every Node's machine unless that is to come."""
     life = Life(server)
     server.sinks.clear()
     server.watch(NODES, life.nodes)
     server.watch(PODS, life.pods)
     life.work.resumed()
-    task = asyncio.create_task(life.work.run())
+    tasks = asyncio.create_task(life.work.run()), asyncio.create_task(life.objects.run())
     life.work.opened()
+    for each in life.nodes if named else ():
+        life.hear(each.metadata.name)
     try:
         await settle()
         yield life
-        assert not task.done(), task
+        assert not any(task.done() for task in tasks), tasks
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def renew(server: FakeServer, name: str = "n1") -> None:
+    """The Node's kubelet is alive."""
+    when = server.clock.wall().isoformat(timespec="microseconds")
+    server.put(LEASES, {"metadata": {"name": name}, "spec": {"renewTime": when}}, "kube-node-lease")
 
 
 def node(server: FakeServer, name: str = "n1") -> Node:

@@ -228,8 +228,17 @@ class FakeServer:
             },
         )
 
-    def pod(self, name: str, node: str, *, app: str = "", phase: str = "Running", **meta: Any) -> None:
-        spec = {"nodeName": node, "terminationGracePeriodSeconds": 30}
+    def pod(
+        self,
+        name: str,
+        node: str,
+        *,
+        app: str = "",
+        phase: str = "Running",
+        tolerations: Sequence[dict[str, str]] = (),
+        **meta: Any,
+    ) -> None:
+        spec = {"nodeName": node, "terminationGracePeriodSeconds": 30, "tolerations": list(tolerations)}
         labels = {"app": app} if app else {}
         metadata = {"name": name, "labels": labels, **meta}
         self.put(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": phase}}, "default")

@@ -158,8 +158,8 @@ def test_no_cordon_but_ours_is_taken_off_and_none_of_ours_is_left(steps: Any, th
                         await settle()
                         await lives.renew()
                     case "reconnect":
-                        life.work.closed()
-                        life.work.opened()
+                        life.reconnect()
+                        life.hear("n1")
                     case "allow":
                         server.budgets["web"] = number
                 await settle()

@@ -7,15 +7,16 @@ import pytest
 
 from bigfleet.kube.errors import ApiError, UnreachableError
 from bigfleet.kube.resources import NODES, PODS
+from bigfleet.operator.drain_acts import Cordon
 from bigfleet.operator.drain_work import EVICTIONS
-from bigfleet.operator.drains import Cordon, Drains
+from bigfleet.operator.drains import Drains
 from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND, Hold
 from bigfleet.operator.machines import Machines
+from bigfleet.operator.node_objects import NodeObjects
 from bigfleet.operator.nodes import Nodes
 from bigfleet.operator.pods import Pods
-from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from node_life.drain_stage import Kind, annotations, living, node
+from node_life.drain_stage import Kind, annotations, living, node, renew
 from node_life.fakes import BUDGET, FakeClock, FakeServer, settle
 
 DAEMON = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "d", "controller": True}]
@@ -34,7 +35,7 @@ def server(clock: FakeClock) -> FakeServer:
 # The course of a drain.
 
 
-async def test_a_node_is_cordoned_acknowledged_emptied_and_reported(server: FakeServer) -> None:
+async def test_a_node_is_cordoned_acknowledged_emptied_and_reported(server: FakeServer, clock: FakeClock) -> None:
     server.node("n1")
     server.pod("web-1", "n1")
     server.pod("bare", "n1")
@@ -50,7 +51,65 @@ async def test_a_node_is_cordoned_acknowledged_emptied_and_reported(server: Fake
             KIND: "KIND_RECLAIM",
         }
         assert server.names(PODS) == []
+        await clock.advance(2)
         assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_a_node_is_confirmed_empty_twice_before_it_is_reported(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(1.9)
+        assert life.reports() == []
+        # A bind that was in flight when the cordon took effect.
+        server.pod("late", "n1", app="web")
+        server.budgets["web"] = 1
+        await clock.advance(30)
+        assert life.reports() == []
+        server.budgets.clear()
+        await clock.advance(9)
+        assert server.evictions == [("late", None)]
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_a_pod_that_came_between_two_looks_and_went_starts_the_count_anew(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1")
+        await clock.advance(1)
+        server.pod("late", "n1")
+        await clock.advance(1.9)
+        assert server.evictions == [("late", None)]
+        assert life.reports() == []
+        await clock.advance(0.2)
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+async def test_a_pod_that_the_watch_did_not_show_starts_the_count_anew(server: FakeServer, clock: FakeClock) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        server.sinks = [each for each in server.sinks if each[0] is NODES]
+        life.reclaim("n1")
+        await clock.advance(1)
+        server.pod("late", "n1")
+        await clock.advance(1.5)
+        server.remove(PODS, "late", "default")
+        await clock.advance(1)
+        assert server.calls.count(("list", "pods")) == 3
+        assert life.reports() == []
+        await clock.advance(2)
+        assert life.reports() == [("n1", "DRAINED")]
+
+
+@pytest.mark.parametrize(("grace", "reports"), [(1, 1), (2, 0)])
+async def test_once_is_enough_where_the_deadline_is_close(server: FakeServer, grace: int, reports: int) -> None:
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1", grace=grace)
+        await settle()
+        assert life.reports() == [("n1", "DRAINED")] * reports
 
 
 async def test_the_cordon_and_its_annotations_are_one_patch(server: FakeServer) -> None:
@@ -61,7 +120,9 @@ async def test_the_cordon_and_its_annotations_are_one_patch(server: FakeServer) 
     assert [verb for verb, _ in server.calls] == ["patch", "list"]
 
 
-async def test_daemons_mirrors_and_ended_pods_stay_and_pods_of_other_nodes_too(server: FakeServer) -> None:
+async def test_daemons_mirrors_and_ended_pods_stay_and_pods_of_other_nodes_too(
+    server: FakeServer, clock: FakeClock
+) -> None:
     server.node("n1")
     server.pod("daemon", "n1", ownerReferences=DAEMON)
     server.pod("mirror", "n1", annotations={"kubernetes.io/config.mirror": "x"})
@@ -70,7 +131,7 @@ async def test_daemons_mirrors_and_ended_pods_stay_and_pods_of_other_nodes_too(s
     server.pod("elsewhere", "n2")
     async with living(server) as life:
         life.reclaim("n1")
-        await settle()
+        await clock.advance(2)
         assert life.reports() == [("n1", "DRAINED")]
     assert server.evictions == []
 
@@ -84,7 +145,7 @@ async def test_a_terminating_pod_is_waited_for_and_not_evicted_again(server: Fak
         assert server.evictions == []
         assert life.reports() == []
         server.remove(PODS, "slow", "default")
-        await settle()
+        await clock.advance(2)
         assert life.reports() == [("n1", "DRAINED")]
 
 
@@ -171,7 +232,7 @@ async def test_a_pod_that_the_watch_has_not_shown_yet_keeps_the_node_from_being_
         assert [verb for verb, _ in server.calls].count("list") <= 12
         server.sinks = hidden
         server.change(PODS, "late", {"metadata": {"labels": {"seen": "now"}}}, "default")
-        await clock.advance(2)
+        await clock.advance(4)
         assert server.evictions == [("late", None)]
         assert life.reports() == [("n1", "DRAINED")]
 
@@ -187,31 +248,26 @@ async def test_an_eviction_that_is_granted_is_not_asked_for_again(server: FakeSe
         assert life.reason() == "pod default/web-1 is left: it was still terminating"
 
 
-async def test_many_nodes_drain_at_once_and_the_ack_counts_those_found(server: FakeServer) -> None:
+async def test_many_nodes_drain_at_once_and_the_ack_counts_those_found(server: FakeServer, clock: FakeClock) -> None:
     for number in range(40):
         server.node(f"n{number}")
         server.pod(f"pod-{number}", f"n{number}")
     async with living(server) as life:
         life.reclaim(*(f"n{number}" for number in range(41)))
-        await settle()
-        await settle()
+        await clock.advance(3)
         assert life.acks() == [("i-1", 40)]
         assert sorted(life.reports()) == sorted((f"n{number}", "DRAINED") for number in range(41))
 
 
-async def test_a_node_is_found_by_its_provider_id_and_reported_under_the_shards_name(server: FakeServer) -> None:
+async def test_a_node_is_found_by_its_provider_id_and_reported_under_the_shards_name(
+    server: FakeServer, clock: FakeClock
+) -> None:
     server.node("ip-10-0-0-7", provider_id="sim://h1")
     server.node("m-1", provider_id="sim://other")
     async with living(server) as life:
-        update = pb.NodeStateUpdate(
-            machine_id="m-1",
-            cluster_id="prod",
-            provider_id="sim://h1",
-            state=provider_pb2.MACHINE_STATE_CONFIGURED,
-        )
-        life.machines.heard(update)
+        life.hear("m-1", provider_id="sim://h1")
         life.reclaim("m-1")
-        await settle()
+        await clock.advance(2)
         assert annotations(server, "ip-10-0-0-7")[CALLED] == "m-1"
         assert life.reports() == [("m-1", "DRAINED")]
         assert not node(server, "m-1").spec.unschedulable
@@ -268,12 +324,13 @@ async def test_an_instruction_that_another_takes_a_node_from_is_acknowledged_wit
         assert sorted(life.acks()) == [("new", 1), ("old", 1)]
 
 
-async def test_a_repeat_after_the_end_reports_the_end_again(server: FakeServer) -> None:
+async def test_a_repeat_after_the_end_reports_the_end_again_at_once(server: FakeServer, clock: FakeClock) -> None:
     server.node("n1")
     async with living(server) as life:
-        for _ in range(2):
-            life.reclaim("n1")
-            await settle()
+        life.reclaim("n1")
+        await clock.advance(2)
+        life.reclaim("n1")
+        await settle()
         assert life.reports() == [("n1", "DRAINED")] * 2
 
 
@@ -316,11 +373,11 @@ async def test_a_withdrawal_leaves_the_cordon_on_a_node_whose_machine_has_left(
     async with living(server) as life:
         life.reclaim("n1")
         await settle()
-        number = provider_pb2.MachineState.Value(f"MACHINE_STATE_{state}")
-        life.machines.heard(pb.NodeStateUpdate(machine_id="n1", cluster_id="prod", state=number))
+        renew(server)
+        life.hear("n1", state)
         life.withdraw()
         server.budgets.clear()
-        await clock.advance(60)
+        await clock.advance(59)
         assert node(server).spec.unschedulable is stays
         assert server.evictions == []
 
@@ -433,7 +490,9 @@ def drains_of(server: FakeServer) -> tuple[Drains, Nodes]:
     """The machine alone, on a watch that announces nothing."""
     nodes, pods = Nodes(lambda _name: None), Pods(lambda _uid: True, lambda _node: None)
     server.watch(NODES, nodes)
-    return Drains(Machines("prod"), nodes, pods, lambda _frame: None), nodes
+    machines = Machines("prod")
+    objects = NodeObjects(server.client(), machines, nodes, server.clock.now)
+    return Drains(machines, nodes, pods, objects, lambda _frame: None), nodes
 
 
 def held(drains: Drains, server: FakeServer) -> Hold:
@@ -544,6 +603,7 @@ async def test_nothing_is_reported_to_a_session_that_has_not_named_the_instructi
         life.reclaim("n1")
         await settle()
         assert life.reports() == [("n1", "DRAINED")]
+        assert server.calls.count(("list", "pods")) == 3
 
 
 async def test_an_api_server_that_is_away_only_delays(server: FakeServer, clock: FakeClock) -> None:

@@ -27,7 +27,7 @@ class Life:
         self.asked: dict[str, datetime] = {}
         self.ready: list[str] = []
         self.machines, self.nodes = Machines("prod"), Nodes(self._changed)
-        self.objects = NodeObjects(server.client(), self.machines, self.nodes, clock.now, clock.wall, wait=clock.wait)
+        self.objects = NodeObjects(server.client(), self.machines, self.nodes, clock.now, wait=clock.wait)
         self.readiness = Readiness(self.machines, self.nodes, self.asked.get, self.ready.append)
 
     def _changed(self, name: str) -> None:
@@ -97,7 +97,7 @@ async def test_a_node_left_over_goes_once_its_lease_is_old(server: FakeServer, c
     renew(server, ago=10)
     async with living(server) as life:
         life.heard(state, provider_id="" if state == "SPECULATIVE" else "sim://h1")
-        await clock.advance(49)
+        await clock.advance(59)
         assert server.names(NODES) == ["m-1"]
         await clock.advance(2)
         assert server.names(NODES) == []
@@ -125,6 +125,21 @@ async def test_a_lease_that_is_still_renewed_keeps_its_node(server: FakeServer, 
         assert server.names(NODES) == []
 
 
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+async def test_a_kubelet_whose_clock_is_wrong_is_alive_all_the_same(
+    server: FakeServer, clock: FakeClock, skew: float
+) -> None:
+    server.node("m-1", provider_id="sim://h1")
+    async with living(server) as life:
+        for _ in range(30):
+            renew(server, ago=skew)
+            life.heard("IDLE")
+            await clock.advance(10)
+        assert server.names(NODES) == ["m-1"]
+        await clock.advance(61)
+        assert server.names(NODES) == []
+
+
 async def test_a_machine_that_is_bound_again_meanwhile_keeps_its_node(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://h1")
     renew(server, ago=30)
@@ -136,13 +151,16 @@ async def test_a_machine_that_is_bound_again_meanwhile_keeps_its_node(server: Fa
     assert server.names(NODES) == ["m-1"]
 
 
-async def test_a_machine_that_is_bound_again_while_its_lease_is_looked_at_keeps_its_node(server: FakeServer) -> None:
+async def test_a_machine_that_is_bound_again_while_its_lease_is_looked_at_keeps_its_node(
+    server: FakeServer, clock: FakeClock
+) -> None:
     server.node("m-1", provider_id="sim://h1")
-    renew(server, ago=100)
+    renew(server)
     async with living(server) as life:
-        server.refuse = lambda _verb, _name: life.heard("CONFIGURING")
         life.heard("IDLE")
-        await settle()
+        await clock.advance(55)
+        server.refuse = lambda _verb, _name: life.heard("CONFIGURING")
+        await clock.advance(10)
     assert server.names(NODES) == ["m-1"]
 
 
@@ -151,7 +169,7 @@ async def test_nothing_is_deleted_on_the_word_of_a_session_that_is_over(server: 
     renew(server, ago=30)
     async with living(server) as life:
         life.heard("IDLE")
-        await settle()
+        await clock.advance(55)
         life.objects.closed()
         server.change(NODES, "m-1", {"metadata": {"labels": {"a": "b"}}})
         await clock.advance(100)
@@ -166,19 +184,20 @@ async def test_nothing_is_deleted_on_the_word_of_a_session_that_is_over(server: 
         assert server.names(NODES) == []
 
 
-async def test_a_node_of_another_host_under_the_same_name_goes_too(server: FakeServer) -> None:
+async def test_a_node_of_another_host_under_the_same_name_goes_too(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://earlier")
     server.node("ip-7", provider_id="sim://h1")
-    renew(server, ago=100)
-    renew(server, "ip-7", ago=100)
+    renew(server)
+    renew(server, "ip-7")
     async with living(server) as life:
         life.heard("IDLE")
-        await settle()
+        await clock.advance(61)
     assert server.names(NODES) == []
 
 
-async def test_a_node_without_a_lease_counts_from_its_making(server: FakeServer, clock: FakeClock) -> None:
+async def test_a_node_without_a_lease_counts_from_the_first_look(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1")
+    await clock.advance(100)
     async with living(server) as life:
         life.heard("IDLE")
         await clock.advance(58)
@@ -187,15 +206,27 @@ async def test_a_node_without_a_lease_counts_from_its_making(server: FakeServer,
         assert server.names(NODES) == []
 
 
-async def test_a_node_made_anew_since_it_was_looked_at_is_not_deleted(server: FakeServer) -> None:
+async def test_a_node_made_anew_since_it_was_looked_at_is_not_deleted(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1")
-    renew(server, ago=100)
+    renew(server)
     async with living(server) as life:
+        life.heard("IDLE")
+        await clock.advance(55)
         server.sinks.clear()
         server.node("m-1")
-        life.heard("IDLE")
-        await settle()
+        await clock.advance(10)
+    assert ("delete", "m-1") in server.calls
     assert server.names(NODES) == ["m-1"]
+
+
+async def test_a_node_made_anew_is_watched_anew(server: FakeServer, clock: FakeClock) -> None:
+    server.node("m-1")
+    async with living(server) as life:
+        life.heard("IDLE")
+        await clock.advance(55)
+        server.node("m-1")
+        await clock.advance(50)
+        assert server.names(NODES) == ["m-1"]
 
 
 async def test_a_node_that_comes_after_the_word_that_its_machine_is_idle_goes(
@@ -210,25 +241,83 @@ async def test_a_node_that_comes_after_the_word_that_its_machine_is_idle_goes(
 
 async def test_a_delete_that_fails_is_tried_again(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1")
-    renew(server, ago=100)
+    renew(server)
     server.refuse = lambda verb, name: UnreachableError(verb, name) if verb == "delete" else None
     async with living(server) as life:
         life.heard("IDLE")
-        await clock.advance(25)
+        await clock.advance(85)
+        assert server.calls.count(("delete", "m-1")) == 3
         assert server.names(NODES) == ["m-1"]
         server.refuse = lambda _verb, _name: None
         await clock.advance(11)
     assert server.names(NODES) == []
 
 
-async def test_a_machine_that_left_unheard_can_be_named(server: FakeServer) -> None:
+async def test_a_machine_that_left_unheard_can_be_named(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1")
     server.node("m-2")
-    renew(server, ago=100)
+    renew(server)
     async with living(server) as life:
         life.objects.left("m-1", "")
-        await settle()
+        await clock.advance(61)
     assert server.names(NODES) == ["m-2"]
+
+
+@pytest.mark.parametrize("state", ["CONFIGURED", "IDLE"])
+async def test_a_machine_that_is_named_after_all_has_not_left(server: FakeServer, clock: FakeClock, state: str) -> None:
+    server.node("m-1", provider_id="sim://h1")
+    renew(server)
+    async with living(server) as life:
+        life.objects.left("m-1", "")
+        await clock.advance(30)
+        life.heard(state)
+        await clock.advance(100)
+    assert server.names(NODES) == (["m-1"] if state == "CONFIGURED" else [])
+
+
+async def test_a_machine_that_is_named_with_another_host_keeps_no_node_of_its_former_one(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("m-1", provider_id="sim://earlier")
+    async with living(server) as life:
+        life.objects.left("m-1", "")
+        life.heard("CONFIGURED")
+        await clock.advance(61)
+    assert server.names(NODES) == []
+
+
+async def test_a_kubelet_is_alive_once_it_was_seen_so_for_two_minutes_and_until_it_is_silent(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.node("m-1")
+    async with living(server) as life:
+        assert not life.objects.is_alive("m-1")
+        life.objects.left("m-1", "")
+        for _ in range(11):
+            renew(server)
+            await clock.advance(10)
+            assert not life.objects.is_alive("m-1")
+        renew(server)
+        await clock.advance(10)
+        assert life.objects.is_alive("m-1")
+        life.objects.let_be("m-1")
+        await clock.advance(60)
+        assert not life.objects.is_alive("m-1")
+        assert server.names(NODES) == ["m-1"]
+
+
+async def test_renewals_before_a_long_silence_do_not_count(server: FakeServer, clock: FakeClock) -> None:
+    server.node("m-1")
+    renew(server)
+    async with living(server) as life:
+        life.objects.left("m-1", "")
+        await clock.advance(10)
+        life.objects.closed()
+        await clock.advance(300)
+        renew(server)
+        life.objects.left("m-1", "")
+        await clock.advance(5)
+        assert not life.objects.is_alive("m-1")
 
 
 async def test_a_machine_that_left_unheard_is_named_for_this_session_only(server: FakeServer, clock: FakeClock) -> None:
@@ -250,30 +339,51 @@ async def test_few_calls_are_made_for_a_node_that_stays(server: FakeServer, cloc
         for _ in range(60):
             renew(server)
             await clock.advance(10)
-        assert len(server.calls) <= 14
+        assert len(server.calls) <= 61
 
 
 # Before a machine joins.
 
 
-async def test_the_way_is_cleared_of_old_nodes_and_of_no_live_one(server: FakeServer) -> None:
+async def test_the_way_is_cleared_of_old_nodes_and_of_no_live_one(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://earlier")
-    renew(server, ago=59)
+    renew(server, ago=9999)
     async with living(server) as life:
-        with pytest.raises(NodeInTheWayError, match=r"Node m-1 .* renewed 59 s ago"):
+        for seconds in (0, 59):
+            await clock.advance(seconds)
+            with pytest.raises(NodeInTheWayError, match=rf"Node m-1 .* without renewal for {seconds} s"):
+                await life.objects.clear("m-1", "sim://h1")
+        renew(server)
+        await clock.advance(1)
+        with pytest.raises(NodeInTheWayError, match="without renewal for 0 s"):
             await life.objects.clear("m-1", "sim://h1")
         assert server.names(NODES) == ["m-1"]
-        renew(server, ago=60)
+        await clock.advance(60)
         await life.objects.clear("m-1", "sim://h1")
         assert server.names(NODES) == []
         await life.objects.clear("m-1", "sim://h1")
         await life.objects.clear("", "")
 
 
-async def test_a_node_made_anew_in_the_way_is_an_error(server: FakeServer) -> None:
-    server.node("m-1")
-    renew(server, ago=100)
+async def test_the_way_is_clear_at_once_where_the_node_has_been_watched(server: FakeServer, clock: FakeClock) -> None:
+    server.node("m-1", provider_id="sim://h1")
+    renew(server)
+    server.refuse = lambda verb, name: UnreachableError(verb, name) if verb == "delete" else None
     async with living(server) as life:
+        life.heard("IDLE")
+        await clock.advance(65)
+        server.refuse = lambda _verb, _name: None
+        await life.objects.clear("m-1", "sim://h1")
+    assert server.names(NODES) == []
+
+
+async def test_a_node_made_anew_in_the_way_is_an_error(server: FakeServer, clock: FakeClock) -> None:
+    server.node("m-1")
+    renew(server)
+    async with living(server) as life:
+        with pytest.raises(NodeInTheWayError):
+            await life.objects.clear("m-1", "")
+        await clock.advance(60)
         server.sinks.clear()
         server.node("m-1")
         with pytest.raises(NodeInTheWayError, match="another Node"):
@@ -304,13 +414,24 @@ async def test_ready_is_never_taken_back_within_a_binding(server: FakeServer) ->
     async with living(server) as life:
         life.heard("CONFIGURED")
         server.change(NODES, "m-1", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
-        server.remove(NODES, "m-1")
         life.heard("DRAINING")
         assert life.said() == ["READY"]
         life.reconnected()
         life.heard("DRAINING")
         assert life.said() == ["READY"]
         assert life.ready == ["m-1"]
+
+
+@pytest.mark.parametrize("name", ["m-1", "ip-7"])
+async def test_a_node_that_is_deleted_is_absent_however_ready_it_was(server: FakeServer, name: str) -> None:
+    server.node(name, provider_id="sim://h1")
+    async with living(server) as life:
+        life.heard("CONFIGURED")
+        server.remove(NODES, name)
+        assert life.sent == [("m-1", "READY", "sim://h1"), ("m-1", "ABSENT", "")]
+        server.node(name, provider_id="sim://h1", ready=False)
+        server.change(NODES, name, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        assert life.said() == ["READY", "ABSENT", "NOT_READY", "READY"]
 
 
 async def test_the_next_binding_starts_anew(server: FakeServer) -> None:

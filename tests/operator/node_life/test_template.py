@@ -10,7 +10,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from bigfleet.operator.sandbox import kubelet_labels
 from bigfleet.operator.template import (
     MAX_BLOB_BYTES,
     BootstrapTemplateError,
@@ -18,7 +20,6 @@ from bigfleet.operator.template import (
     LiveTemplate,
     RenderError,
     Template,
-    kubelet_labels,
 )
 from bigfleet.providerkit import service
 from bigfleet.shard import session
@@ -71,6 +72,7 @@ def rendered(text: str, facts: Facts = FACTS) -> str:
         ("{{ .KubeletConfig | to_yaml }}", "clusterDNS:\n- 10.96.0.10\nkind: KubeletConfiguration"),
         ("{% if .Token %}{{ .ClusterID ~ '.example' }}{% endif %}", "prod.example"),
         ('{{ "a.ClusterID" }} {{ `b"c\\d` }}', 'a.ClusterID b"c\\d'),
+        ('{{ "x".upper() }}{{ \'y\'.upper() }}{{ "a" ~ .ClusterID }}', "XYaprod"),
         ("a{{/* .Nothing */}}b{# .Nothing #}c", "abc"),
         ("{% raw %}{{ .Nothing }}{% endraw %}", "{{ .Nothing }}"),
         ("x.Token .Token {.Token}\n", "x.Token .Token {.Token}\n"),
@@ -117,7 +119,9 @@ def test_a_mistake_is_named_with_its_file_and_line(text: str, line: int, says: s
     ("text", "says"),
     [
         ("{{ NodeSelector.gone }}", "has no attribute 'gone'"),
-        ("{{ NodeSelector[Token] }}", "has no attribute 'the token'"),
+        ("{{ NodeSelector[Token] }}", "looks for by a value"),
+        ("{{ NodeSelector[Token[3:] ~ 'x'] }}", "looks for by a value"),
+        ("{{ NodeSelector[(Token,)] }}", "looks for by a value"),
         ('{{ "a" * 999999999 }}', "may not use '*'"),
         ('{{ "%999999999d" % 1 }}', "may not use '%'"),
         ("{{ 9 ** 999999 }}", "may not use '**'"),
@@ -125,6 +129,22 @@ def test_a_mistake_is_named_with_its_file_and_line(text: str, line: int, says: s
         ("{{ Taints.append(1) }}", "SecurityError"),
         ("{{ Token | indent(1000000) }}", "indent takes 0 to 100"),
         ("{{ Token + 1 }}", "TypeError at rendering"),
+        ("\n{{ .Taints | kubelet_labels }}", "a.j2: line 2: AttributeError at rendering"),
+        ("{{ Token | truncate(1) }}", "AssertionError at rendering"),
+        ("{{ Token | center(10000000000) }}", "center takes no number above 10000"),
+        ("{{ Token | map('center', 10000000000) | join }}", "center takes no number above 10000"),
+        ("{{ Token.ljust(10000000000) }}", "ljust takes no number above 10000"),
+        ("{{ (1).to_bytes(length=10000000000, byteorder='big') }}", "to_bytes takes no number above 10000"),
+        ("{{ Taints | batch(10000000000, 'x') | list }}", "batch takes no number above 10000"),
+        ("{{ Taints | slice(10000000000) | list }}", "slice takes no number above 10000"),
+        ("{{ Taints | tojson(indent=10000000000) }}", "tojson takes no number above 10000"),
+        ("{{ 1.5 | round(10000000000, 'ceil') }}", "round takes no number above 10000"),
+        ('{{ "{:9999999999}".format(Token) }}', "format takes no width"),
+        ('{{ "{:{}}".format(Token, 9999999999) }}', "format takes no width"),
+        ('{{ "%9999999999s" | format(Token) }}', "format takes no width"),
+        ('{{ "%(a)-9999999999s" | format(a=Token) }}', "format takes no width"),
+        ('{{ "%*s" | format(9999999999, Token) }}', "format takes no width"),
+        ('{{ "%.9999999999f" | format(1) }}', "format takes no width"),
         ("{% if false %}x{% endif %}", "made nothing"),
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
         (
@@ -137,7 +157,15 @@ def test_rendering_reaches_nothing_and_ends(text: str, says: str) -> None:
     with pytest.raises(RenderError) as raised:
         rendered(text)
     assert says in str(raised.value)
-    assert FACTS.token not in str(raised.value)
+    assert FACTS.token[-8:] not in str(raised.value)
+
+
+def test_widths_that_are_of_use_are_taken() -> None:
+    text = (
+        '{{ "%5s|%s" | format(1, 2) }} {{ "{:>4}|{}".format(1, 98765) }} {{ "x" | center(3) }} {{ "7".zfill(3) }} '
+        "{{ 98765 | tojson }} {{ 1.25 | round(1, 'floor') }} {{ [1, 2, 3] | batch(2) | list }}"
+    )
+    assert rendered(text) == "    1|2    1|98765  x  007 98765 1.2 [[1, 2], [3]]"
 
 
 def test_rendering_ends_in_time_though_it_makes_nothing() -> None:
@@ -167,13 +195,60 @@ def test_a_changed_file_is_taken_and_a_bad_one_is_not(tmp_path: Path) -> None:
     live = LiveTemplate.start(path)
     path.write_text("two {{ .ClusterID }}")
     assert live.current().render(FACTS) == b"two prod"
-    for bad in (b"{{ .Nope }}", b"\xff", b"x" * (1 << 20) + b"x"):
+    for bad in (b"{{ .Nope }}", b"{{ .Taints | kubelet_labels }}", b"\xff", b"x" * (1 << 20) + b"x"):
         path.write_bytes(bad)
         assert live.current().render(FACTS) == b"two prod"
     path.unlink()
     assert live.current().render(FACTS) == b"two prod"
     path.write_text("three")
     assert live.current().render(FACTS) == b"three"
+
+
+def test_a_version_that_was_refused_is_tried_and_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "t.j2"
+    path.write_text("one")
+    live = LiveTemplate.start(path)
+    with capture_logs() as logs:
+        for text in ("{{ .Taints | kubelet_labels }}", "one", "{{ .Taints | kubelet_labels }}"):
+            path.write_text(text)
+            for _ in range(3):
+                assert live.current().render(FACTS) == b"one"
+    assert [log["event"] for log in logs] == ["bootstrap_template_refused"] * 2
+    assert "line 1: AttributeError: 'list' object has no attribute 'items'" in logs[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a\n{{ .Taints | kubelet_labels }}", 2, "AttributeError: 'list' object has no attribute 'items'"),
+        ("{{ Token | truncate(1) }}", 1, "AssertionError"),
+        ("\n\n{{ Token | center(10000000000) }}", 3, "center takes no number above 10000"),
+        ("{% if NodeSelector.gpu %}{{ Token + 1 }}{% endif %}", 1, "TypeError"),
+        ("{% for a in Taints %}" * 30 + "{% endfor %}" * 30, 0, "cannot be compiled: SyntaxError"),
+    ],
+)
+def test_a_mistake_that_shows_at_rendering_stops_the_start(tmp_path: Path, text: str, line: int, says: str) -> None:
+    path = tmp_path / "t.j2"
+    path.write_text(text)
+    with pytest.raises(BootstrapTemplateError) as raised:
+        LiveTemplate.start(path)
+    assert raised.value.line == line
+    assert says in raised.value.problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ NodeSelector.gpu }} {{ NodeSelector['a/b'] | int + 1 }} {{ 8 // (NodeSelector.cpu | int) }}",
+        "{{ KubeletConfig.evictionHard.memory }} {{ Taints[7].key }}",
+        '{{ if eq .ClusterID "other" }}x{{ end }}',
+        "{{ KubernetesVersion.split('.')[1] | int }} {{ Taints[0].effect }}",
+    ],
+)
+def test_what_only_some_machines_have_does_not_stop_the_start(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.j2"
+    path.write_text(text)
+    assert LiveTemplate.start(path).current().text == text
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from bigfleet.kube.errors import UnreachableError
+from bigfleet.kube.errors import ApiError, ForbiddenError, TooManyRequestsError, UnreachableError
 from bigfleet.kube.resources import SECRETS
 from bigfleet.operator import tokens as module
 from bigfleet.operator.tokens import MACHINE, NAMESPACE, Token, TokenError, Tokens
@@ -193,10 +195,13 @@ async def test_a_delete_that_fails_is_tried_again(server: FakeServer, clock: Fak
         assert server.names(SECRETS) == []
 
 
-async def test_the_start_waits_for_an_api_server_that_is_away(server: FakeServer, clock: FakeClock) -> None:
+@pytest.mark.parametrize("error", [UnreachableError, ForbiddenError, TooManyRequestsError, partial(ApiError, code=500)])
+async def test_the_start_waits_for_an_api_server_that_is_away_or_refuses(
+    server: FakeServer, clock: FakeClock, error: Callable[[str, str], ApiError]
+) -> None:
     async with living(server) as tokens:
         await tokens.issue("r-1", "m-1")
-    server.refuse = UnreachableError
+    server.refuse = error
     tokens = Tokens(server.client(), "prod", clock.wall, wait=clock.wait)
     loading = asyncio.create_task(tokens.load())
     await clock.advance(5)
@@ -205,6 +210,24 @@ async def test_the_start_waits_for_an_api_server_that_is_away(server: FakeServer
     await clock.advance(2)
     await loading
     assert tokens.asked_at("m-1") is not None
+
+
+async def test_the_start_asks_ever_more_rarely(server: FakeServer, clock: FakeClock) -> None:
+    server.refuse = ForbiddenError
+    loading = asyncio.create_task(Tokens(server.client(), "prod", clock.wall, wait=clock.wait).load())
+    with capture_logs() as logs:
+        await clock.advance(100)
+    assert [log["again_in"] for log in logs if log["event"] == "bootstrap_tokens_not_listed"] == [
+        2,
+        4,
+        8,
+        16,
+        30,
+        30,
+        30,
+    ]
+    loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
 
 
 @pytest.mark.parametrize("machine", ["m-1", "", "provider/with a long name" * 10, "ünïcode"])
