@@ -178,7 +178,12 @@ def test_rows_count_as_covered_only_while_the_shard_has_taken_them(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(stage.core.rollups, "judge", lambda covered, *_: [asked.append(covered)] and [])
+
+    def judge(covered: Any, *_: object) -> list[Any]:
+        asked.append(covered)
+        return []
+
+    monkeypatch.setattr(stage.core.rollups, "judge", judge)
     stage.core.view.requests.put(request("a"))
     stage.open()
     (row,) = stage.core.view.requests.needs()
