@@ -192,6 +192,7 @@ OURS: dict[str, str] = {
     "ShardMessage": "reclaim_withdrawn ReclaimWithdrawn · bootstrap_withdrawn BootstrapWithdrawn",
     "Acknowledgement": "rejection_reason string · short_needs repeated NeedKey",
     "BootstrapRequest": "machine_id string · node_name string",
+    "BootstrapBlobResponse": "about_machine bool",
     "ReclaimInstruction": "kind ReclaimInstruction.Kind",
     "ListFilter": "label_selector repeated NodeSelectorRequirement",
     "AvailableCapacityUpdate": "eta_seconds int64 · atomic bool",
