@@ -221,6 +221,24 @@ def test_one_that_is_lost_leaves_a_node_behind(stage: Stage) -> None:
     stage.node_objects.left.assert_called_once_with("m", "sim://i-1")
 
 
+def test_a_machine_that_no_session_names_any_more_does_not_count_as_moving(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def judge(_covered: object, moving: bool, _now: float) -> list[Any]:
+        asked.append(moving)
+        return []
+
+    monkeypatch.setattr(stage.core.rollups, "judge", judge)
+    stage.open()
+    stage.hears("configuring")
+    stage.passes(INTERVAL)
+    stage.core.closed("cut")
+    stage.core.opened(stage.said.append)
+    assert asked == [False, True, False]
+
+
 def test_a_machine_of_another_cluster_is_none_of_ours(stage: Stage) -> None:
     stage.open()
     update = pb.NodeStateUpdate(machine_id="m", cluster_id="other", state=provider.MACHINE_STATE_CONFIGURED)

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from bigfleet.kube.objects import Condition, Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from bigfleet.model.aggregate import aggregate
 from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, CapacityRequestStatus, ObjectMeta, OwnerReference
+from bigfleet.model.crd import (
+    CapacityRequest,
+    CapacityRequestSpec,
+    CapacityRequestStatus,
+    ObjectMeta,
+    OwnerReference,
+    RequestPhase,
+)
 from bigfleet.model.need import UnrequestedNode
 from bigfleet.model.request import RequestError
 from bigfleet.operator.core import View
@@ -17,13 +24,13 @@ from bigfleet.operator.requests import Requests
 
 
 def request(
-    name: str, *, cpu: str = "1", priority: int = 0, phase: str = "Pending", pod: str = "", uid: str = ""
+    name: str, *, cpu: str = "1", priority: int = 0, phase: RequestPhase = "Pending", pod: str = "", uid: str = ""
 ) -> CapacityRequest:
     owners = (OwnerReference(api_version="v1", kind="Pod", name=pod, uid=pod, controller=True),) if pod else ()
     return CapacityRequest(
         metadata=ObjectMeta(name=name, namespace="team", uid=uid or f"uid-{name}", owner_references=owners),
         spec=CapacityRequestSpec(resources={"cpu": cpu}, priority=priority),
-        status=CapacityRequestStatus(phase),  # type: ignore[arg-type]
+        status=CapacityRequestStatus(phase),
     )
 
 

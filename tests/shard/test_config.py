@@ -131,8 +131,8 @@ def test_a_part_of_a_second_counts_as_a_whole_one_to_the_engine() -> None:
     ("environment", "folder"),
     [
         ({"XDG_STATE_HOME": "/state"}, "/state/bigfleet/eu-1"),
-        ({"XDG_STATE_HOME": "relative", "HOME": "/home/ann"}, "/home/ann/.local/state/bigfleet/eu-1"),
-        ({"XDG_STATE_HOME": "", "HOME": "/home/ann"}, "/home/ann/.local/state/bigfleet/eu-1"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/people/ann"}, "/people/ann/.local/state/bigfleet/eu-1"),
+        ({"XDG_STATE_HOME": "", "HOME": "/people/ann"}, "/people/ann/.local/state/bigfleet/eu-1"),
     ],
 )
 def test_state_is_kept_by_shard_where_the_user_keeps_state(

@@ -46,7 +46,6 @@ def _containers(pod: Pod) -> _Sum:
             asks = _container(container, statuses.get(container.name), infeasible)
             _add(running, asks)
             _add(sidecars, asks)
-            _raise(starting, sidecars)
         else:
             # It cannot be resized, so what its status says is of no account.
             asks = _container(container, None, infeasible)

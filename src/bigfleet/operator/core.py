@@ -30,7 +30,7 @@ from bigfleet.operator.pods import Pods
 from bigfleet.operator.readiness import Readiness, is_ready
 from bigfleet.operator.requests import Requests, Waiting
 from bigfleet.operator.rollup import Rollups
-from bigfleet.operator.upcoming import UpcomingNodes
+from bigfleet.operator.upcoming import MACHINE, UpcomingNodes
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.needs import rollup_to_wire
 from bigfleet.wire.parting import GONE
@@ -222,6 +222,7 @@ class Core:
         """Time has passed."""
         now = self._clocks.now()
         for each in self.parts.upcoming.tick(now):
+            self.parts.machines.forget(each.metadata.annotations.get(MACHINE, ""))
             if each.status is not None and each.status.node_ref is not None:
                 self.parts.node_objects.left(each.status.node_ref.name, each.status.provider_id)
         self.parts.available.tick(now)
@@ -286,6 +287,9 @@ class Core:
         before, self._unready_since = self._unready_since, {}
         moving = False
         for machine in self.parts.machines:
+            if not self.parts.machines.is_named(machine.id):
+                # An earlier session spoke of it; where it stands now nobody has said.
+                continue
             if machine.state is _S.CONFIGURED and not self._is_ready(machine):
                 since = self._unready_since[machine.id] = before.get(machine.id, now)
                 moving |= now - since < _UNREADY_SECONDS

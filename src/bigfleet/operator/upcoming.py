@@ -8,10 +8,20 @@ while, then goes; one whose machine no shard has named for a while after a conne
 import math
 from collections.abc import Callable
 from datetime import datetime
+from typing import get_args
 
 import msgspec
 
-from bigfleet.model.crd import NodePhase, NodeRef, ObjectMeta, Taint, UpcomingNode, UpcomingNodeSpec, UpcomingNodeStatus
+from bigfleet.model.crd import (
+    NodePhase,
+    NodeRef,
+    ObjectMeta,
+    Taint,
+    TaintEffect,
+    UpcomingNode,
+    UpcomingNodeSpec,
+    UpcomingNodeStatus,
+)
 from bigfleet.model.machine import MachineState
 from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror, object_name
 from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
@@ -37,7 +47,7 @@ _ON_THE_WAY: dict[MachineState, NodePhase] = {
     _S.FAILED: "Failed",
 }
 _LEAVES = frozenset({_S.SPECULATIVE, _S.IDLE, _S.DELETING})
-_EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
+_EFFECTS: dict[str, TaintEffect] = {each: each for each in get_args(TaintEffect)}
 _IN: frozenset[NodePhase | None] = frozenset({"Ready", "Draining", "Drained"})
 
 
@@ -139,7 +149,7 @@ class UpcomingNodes:
             resources=dict(update.resources.resources),
             labels=dict(update.labels),
             taints=tuple(
-                Taint(key=each.key, effect=each.effect, value=each.value)  # type: ignore[arg-type]
+                Taint(key=each.key, effect=_EFFECTS[each.effect], value=each.value)
                 for each in update.taints
                 if each.effect in _EFFECTS
             ),
