@@ -78,10 +78,10 @@ def buys_the_same(
 
     A machine that was given back for this same change and then serves another need is not counted: how much is given
     back does depend on latency, and on the rails (ADR 9.5). So the law holds of what is bought with rails on, too.
-    A row that is held out asks for something only when its time is over; where something was given back before that,
-    the fleet it then finds is a matter of latency, and nothing is asserted. Nor where something was given back before
-    `growth`, the demand that follows so many cycles later while things are in flight, or anything was preempted at all:
-    a victim is Configured, so whom the growth may preempt depends on what has been configured by then (ADR 9.37).
+    A row that is held out asks for something only when its time is over, and `growth` is demand that follows so many
+    cycles later: both are a second change, made while things are in flight. Nothing is asserted where something was
+    given back before it, as the fleet it finds is then a matter of latency, or where anything was preempted at all: a
+    victim is Configured, so whom the second change may preempt depends on what has been configured by then (ADR 9.37).
     """
     cycles, grown = growth
     held_until = max((until for c in settled.clusters for until in c.held_out.values()), default=0)
@@ -98,7 +98,7 @@ def buys_the_same(
         wrong = comes_to_rest(loop)
         if wrong:
             return [f"{wrong[0]} (latency {name})"]
-        if cycles and any(a.kind is Kind.PREEMPT for _, a in loop.log):
+        if (cycles or held_until) and any(a.kind is Kind.PREEMPT for _, a in loop.log):
             return []
         given_back = {a.machine for _, a in loop.log if a.kind is Kind.RECLAIM}
         if any(when < held_until and a.kind is Kind.RECLAIM for when, a in loop.log):

@@ -40,6 +40,11 @@ def scattered(seed: int, longest: int) -> Latency:
     return latency
 
 
+def unseen(machine: Machine) -> Machine:
+    """The machine without what an operator said of its node: that is said of a binding, and ends with it."""
+    return replace(machine, empty=False, unrequested=None, protected=False, ready_failed=False)
+
+
 @dataclass
 class Loop:
     """The fleet, the shard's memory of it, and a clock."""
@@ -87,7 +92,7 @@ class Loop:
         An operation ends where its machine is gone or no longer in the state that it runs in; one that somebody else
         started takes its latency from now on.
         """
-        self.machines = {m.id: m for m in world.machines}
+        self.machines = {m.id: m if m.cluster else unseen(m) for m in world.machines}
         self.needs = world.needs
         self.clusters = {c.id: c for c in world.clusters}
         self.policy, self.now, self.next_binding = world.policy, world.now, world.next_binding
@@ -174,9 +179,7 @@ class Loop:
                 self._start(machine.id, "create")
             elif machine.state is State.IDLE and machine.committed_to:
                 # Visible from Configuring on: the cluster is the provider's record now.
-                self._set(
-                    machine.id, state=State.CONFIGURING, cluster=machine.committed_to, committed_to="", empty=False
-                )
+                self._set(machine.id, state=State.CONFIGURING, cluster=machine.committed_to, committed_to="")
                 self._start(machine.id, "configure")
             elif machine.state is State.DRAINING:
                 self._start(machine.id, "drain")
@@ -218,12 +221,14 @@ class Loop:
                 self._set(name, state=State.CONFIGURED)
             case "drain":
                 stamp = machine.stamp if machine.committed_to else None
-                self._set(name, state=State.IDLE, cluster="", stamp=stamp, idle_since=self.now, empty=False)
+                self._set(name, state=State.IDLE, cluster="", stamp=stamp, idle_since=self.now)
             case "delete":
                 self._set(name, state=State.SPECULATIVE)
 
     def _set(self, name: str, **changes: object) -> None:
-        self.machines[name] = replace(self.machines[name], **changes)  # type: ignore[arg-type]
+        old = self.machines[name]
+        new = replace(old, **changes)  # type: ignore[arg-type]
+        self.machines[name] = new if new.cluster == old.cluster else unseen(new)
 
     # To the end
 
