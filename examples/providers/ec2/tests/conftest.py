@@ -4,12 +4,15 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.session
 import pytest
 import yaml
 from bigfleet.providerkit import Job
@@ -22,6 +25,8 @@ from bigfleet_ec2.config import load
 REGION, ACCOUNT, BUCKET, ROLE = "us-east-1", "123456789012", "mailbox", "AROAEXAMPLEEXAMPLE00"
 # Set before any client is made: nothing here may reach a real account.
 os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing", AWS_DEFAULT_REGION=REGION)
+# Half a second of each test would go into reading the models of AWS's services again.
+botocore.session.create_loader = lru_cache(botocore.session.create_loader)
 
 
 @dataclass
@@ -51,9 +56,9 @@ class World:
         return get_backend("ec2")[ACCOUNT][REGION]
 
     def instances(self, *states: str) -> list[dict[str, Any]]:
-        pages = self.ec2.get_paginator("describe_instances").paginate()
-        found = [each for page in pages for group in page["Reservations"] for each in group["Instances"]]
-        return [each for each in found if not states or each["State"]["Name"] in states]
+        wanted = [{"Name": "instance-state-name", "Values": list(states)}] if states else []
+        pages = self.ec2.get_paginator("describe_instances").paginate(Filters=wanted)
+        return [each for page in pages for group in page["Reservations"] for each in group["Instances"]]
 
     def instance(self, name: str) -> dict[str, Any]:
         return next(each for each in self.instances() if each["InstanceId"] == name)
@@ -75,13 +80,23 @@ class Guests(threading.Thread):
         self.words = {"join": "joined", "leave": "left"}
         """What an agent answers to each order; an empty word is silence."""
         self._obeyed: set[str] = set()
+        self._ended: dict[str, float] = {}
 
     def run(self) -> None:
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.05):
             for instance in self._world.instances("running"):
                 tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
                 if order := tags.get("bigfleet:order"):
                     self._obey(instance["InstanceId"], *order.split()[:2])
+            self._forget()
+
+    def _forget(self) -> None:
+        """AWS shows an instance for an hour after its end. moto would for ever, and be busy with nothing else."""
+        reservations = self._world.moto.reservations
+        for name, reservation in reservations.copy().items():
+            is_over = all(instance.state == "terminated" for instance in reservation.instances)
+            if is_over and time.monotonic() > self._ended.setdefault(name, time.monotonic()) + 5:
+                del reservations[name]
 
     def _obey(self, instance: str, verb: str, order: str) -> None:
         word = self.words[verb]
@@ -136,7 +151,7 @@ def world(tmp_path: Path, cloud: tuple[str, Any, Any]) -> Iterator[World]:
         "name": "test",
         "region": REGION,
         "endpoint_url": endpoint,
-        "poll_seconds": 0.05,
+        "poll_seconds": 0.15,
         "guest": {"bucket": BUCKET, "instance_profile": "guest", "role_id": ROLE},
         "pools": [
             {**pool, "name": "m5-a", "count": 20, "capacity": "on-demand"},
