@@ -196,6 +196,18 @@ def test_many_rows_put_in_place_one_by_one_stand_where_sorting_puts_them() -> No
     assert table.order().tolist() == sorted(range(60), key=table._place.__getitem__)
 
 
+def test_rows_that_come_together_stand_side_by_side_as_they_are_served() -> None:
+    table = NeedsTable(Inventory())
+    rows = [Need(Profile(priority=i * 7 % 30), CPU, CPU) for i in range(30)]
+    for cluster in ("a", "b"):
+        table.replace(cluster, rows)
+    table.replace("a", rows[::2])
+    table.replace("c", rows[:10])
+    for cluster in range(3):
+        mine = [slot for slot in table.order() if table.cluster.view[slot] == cluster]
+        assert mine == sorted(mine)
+
+
 def raw(need: Need, **changes: Any) -> Need:
     return msgspec.structs.replace(need, **changes)
 

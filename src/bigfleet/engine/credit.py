@@ -3,9 +3,13 @@
 Spread is in `spread.py`, the choice of a gang's domain in `ranking.py`.
 """
 
+from typing import cast
+
+import numpy as np
+
 from bigfleet.engine.compiled import step, walk
 from bigfleet.engine.heap import at, cell, domain_at, put, put_cell
-from bigfleet.engine.lists import after, listed, strike
+from bigfleet.engine.lists import after, following, list_anew, listed, strike
 from bigfleet.engine.work import (
     E_MACHINE,
     E_UNITS,
@@ -27,6 +31,7 @@ from bigfleet.engine.work import (
     N_UNIT,
     NONE,
     OVERFLOW,
+    S_DOMAIN,
     S_MACHINE,
     S_ROOM,
     SEEN,
@@ -41,6 +46,8 @@ from bigfleet.engine.work import (
     Work,
 )
 from bigfleet.engine.worth import admits, fitting_units, units_on
+
+ZERO = cast("int", np.int64(0))
 
 
 @step
@@ -144,20 +151,23 @@ def untake(w: Work, need: int) -> None:
 def credit_plain(w: Work, need: int) -> None:
     """A plain need takes its cluster's machines in binding order."""
     cluster = at(w, N_CLUSTER, need)
-    start, to, before, own = listed(w, need)
-    for i in range(start, to):
-        machine = at(w, T_ARENA, i)
-        if machine != NONE:
-            gave = _take_from(w, need, machine)
-            if at(w, N_MISSING, need) <= 0:
-                return
-            if own and not gave:
-                strike(w, need, i)
+    start, count, bits, before = listed(w, need)
+    i = following(w, bits, ZERO, count)
+    while i < count:
+        gave = _take_from(w, need, at(w, T_ARENA, start + i))
+        if at(w, N_MISSING, need) <= 0:
+            return
+        if not gave:
+            strike(w, need, i)
+        i = following(w, bits, i + 1, count)
+    passed = 0
     machine = after(w, cluster, before)
     while machine >= 0 and at(w, N_MISSING, need) > 0:
         if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
             _take_from(w, need, machine)
+        passed += 1
         machine = after(w, cluster, machine)
+    list_anew(w, need, passed)
 
 
 @walk
@@ -178,13 +188,11 @@ def credit_gang(w: Work, need: int, domain: int) -> None:
     The others are those that the choice of the domain has just seen to have room.
     """
     credit_own(w, need, domain)
-    topology = at(w, N_TOPOLOGY, need)
     for i in range(w.h[SEEN]):
         if at(w, N_MISSING, need) <= 0:
             return
-        machine = at(w, S_MACHINE, i)
-        if domain_at(w, topology, at(w, M_SHAPE, machine)) == domain:
-            take(w, need, machine, min(at(w, S_ROOM, i), at(w, N_MISSING, need)))
+        if at(w, S_DOMAIN, i) == domain:
+            take(w, need, at(w, S_MACHINE, i), min(at(w, S_ROOM, i), at(w, N_MISSING, need)))
 
 
 @walk

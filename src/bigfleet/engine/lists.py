@@ -1,7 +1,11 @@
 """Lists of machines: how they change, and those of a cluster that may have room, for a need to walk along. Compiled."""
 
+from typing import cast
+
+import numpy as np
+
 from bigfleet.engine.compiled import step, walk
-from bigfleet.engine.heap import at, put
+from bigfleet.engine.heap import at, put, room_in_arena
 from bigfleet.engine.work import (
     ARENA,
     C_ALL_HEAD,
@@ -26,14 +30,17 @@ from bigfleet.engine.work import (
     R_LAST,
     R_TO,
     T_ARENA,
+    W_BITS,
+    W_DESK,
     W_EPOCH,
-    W_FROM,
-    W_LAST,
-    W_TIMES,
-    W_TO,
     Work,
 )
-from bigfleet.engine.worth import admits, fitting_units
+from bigfleet.engine.worth import admits
+
+# Bits in a cell of the arena, whose sign stays clear.
+_SHIFT, _REST = cast("int", np.int64(5)), cast("int", np.int64(31))
+# Machines that may be passed one by one before it is worth listing them.
+_FEW = 16
 
 
 @walk
@@ -93,78 +100,109 @@ def after(w: Work, cluster: int, before: int) -> int:
 
 
 @walk
-def listed(w: Work, need: int) -> tuple[int, int, int, bool]:
-    """Where in the arena the machines that may have room stand: (from, to, last looked at, whether its kind's own).
+def listed(w: Work, need: int) -> tuple[int, int, int, int]:
+    """Where in the arena the machines that may have room stand: (from, how many, their bits, last looked at).
 
-    Room only shrinks until a list is linked anew, so what is too full for one need is so for the next of its kind. What
-    was bound later follows the last one looked at. After phase 1 nothing is listed: lists are linked anew all the time.
+    They are those that the need's requirements admit; a bit that is not set says that one has no room. Room shrinks
+    until a list is linked anew, so what is too full for one need is so for the next of its kind. What was bound later
+    follows the last one looked at. After phase 1 nothing is listed: lists are linked anew all the time.
     """
     if not w.h[LISTING]:
-        return 0, 0, NONE, False
-    walk_of, epoch = at(w, N_WALK, need), at(w, C_EPOCH, at(w, N_CLUSTER, need))
-    if walk_of != NONE and at(w, W_EPOCH, walk_of) == epoch:
-        if at(w, W_TIMES, walk_of) == 1:
-            put(w, W_TIMES, walk_of, 2)
-            _list_with_room(w, need, at(w, N_DESK, need), walk_of)
-        return at(w, W_FROM, walk_of), at(w, W_TO, walk_of), at(w, W_LAST, walk_of), True
-    if walk_of != NONE:
-        put(w, W_EPOCH, walk_of, epoch)
-        put(w, W_TIMES, walk_of, 1)
-    desk = at(w, N_DESK, need)
+        return 0, 0, 0, NONE
+    desk, walk_of, epoch = at(w, N_DESK, need), at(w, N_WALK, need), at(w, C_EPOCH, at(w, N_CLUSTER, need))
     if at(w, R_EPOCH, desk) != epoch:
         put(w, R_EPOCH, desk, epoch)
         _list_admitted(w, need, desk)
-    return at(w, R_FROM, desk), at(w, R_TO, desk), at(w, R_LAST, desk), False
+    start, to = at(w, R_FROM, desk), at(w, R_TO, desk)
+    bits = to
+    if walk_of != NONE:
+        if at(w, W_EPOCH, walk_of) != epoch or at(w, W_DESK, walk_of) != start:
+            put(w, W_EPOCH, walk_of, epoch)
+            put(w, W_DESK, walk_of, start)
+            _copy_bits(w, to, _words(to - start), walk_of)
+        bits = at(w, W_BITS, walk_of)
+    if w.h[OVERFLOW]:
+        return 0, 0, 0, NONE
+    return start, to - start, bits, at(w, R_LAST, desk)
 
 
-@walk
-def _list(w: Work, to: int, machine: int) -> int:
-    if to >= w.h[LEN_ARENA]:
-        w.h[OVERFLOW] = LEN_ARENA
-        return to
-    put(w, T_ARENA, to, machine)
-    return to + 1
-
-
-@walk
-def _list_admitted(w: Work, need: int, desk: int) -> None:
-    """List the machines of the need's cluster that its requirements admit."""
-    cluster, to, last = at(w, N_CLUSTER, need), w.h[ARENA], NONE
-    put(w, R_FROM, desk, to)
-    machine = after(w, cluster, last)
-    while machine != NONE:
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
-            to = _list(w, to, machine)
-        last = machine
-        machine = after(w, cluster, last)
-    w.h[ARENA] = to
-    put(w, R_TO, desk, to)
-    put(w, R_LAST, desk, last)
-
-
-@walk
-def _list_with_room(w: Work, need: int, desk: int, walk_of: int) -> None:
-    """List those of them that have room for a unit."""
-    cluster, to, last = at(w, N_CLUSTER, need), w.h[ARENA], at(w, R_LAST, desk)
-    put(w, W_FROM, walk_of, to)
-    for i in range(at(w, R_FROM, desk), at(w, R_TO, desk)):
-        if fitting_units(w, need, at(w, T_ARENA, i)) > 0:
-            to = _list(w, to, at(w, T_ARENA, i))
-    machine = after(w, cluster, last)
-    while machine != NONE:
-        if admits(w, need, at(w, M_SHAPE, machine)) and fitting_units(w, need, machine) > 0:
-            to = _list(w, to, machine)
-        last = machine
-        machine = after(w, cluster, last)
-    w.h[ARENA] = to
-    put(w, W_TO, walk_of, to)
-    put(w, W_LAST, walk_of, last)
+@step
+def following(w: Work, bits: int, i: int, count: int) -> int:
+    """The first place from this one on whose bit is set; the count or more if there is none."""
+    left = 0
+    while i < count and not left:
+        left = at(w, T_ARENA, bits + (i >> _SHIFT)) >> (i & _REST)
+        if not left:
+            i = (i | _REST) + 1
+    while left and not left & 1:
+        left >>= 1
+        i += 1
+    return i
 
 
 @walk
 def strike(w: Work, need: int, i: int) -> None:
-    """Leave a machine that has no room any more off its kind's own list."""
+    """Leave a machine that has no room any more off its kind's list; one that has none for anybody, off all to come."""
     walk_of = at(w, N_WALK, need)
-    put(w, T_ARENA, i, NONE)
-    if i == at(w, W_FROM, walk_of):
-        put(w, W_FROM, walk_of, i + 1)
+    if walk_of == NONE:
+        return
+    _clear_bit(w, at(w, W_BITS, walk_of), i)
+    desk = at(w, N_DESK, need)
+    if at(w, M_FULL, at(w, T_ARENA, at(w, R_FROM, desk) + i)):
+        _clear_bit(w, at(w, R_TO, desk), i)
+
+
+@walk
+def list_anew(w: Work, need: int, passed: int) -> None:
+    """Have the machines listed again if so many, bound since they were, had to be passed one by one."""
+    desk = at(w, N_DESK, need)
+    if w.h[LISTING] and passed > _FEW + ((at(w, R_TO, desk) - at(w, R_FROM, desk)) >> 2):
+        put(w, R_EPOCH, desk, NONE)
+
+
+@walk
+def _list_admitted(w: Work, need: int, desk: int) -> None:
+    """List the machines of the need's cluster that its requirements admit, and a set bit for each."""
+    cluster, last = at(w, N_CLUSTER, need), NONE
+    start = to = w.h[ARENA]
+    machine = after(w, cluster, last)
+    while machine != NONE:
+        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
+            if to >= w.h[LEN_ARENA]:
+                w.h[OVERFLOW] = LEN_ARENA
+                break
+            put(w, T_ARENA, to, machine)
+            to += 1
+        last = machine
+        machine = after(w, cluster, last)
+    w.h[ARENA] = to
+    put(w, R_FROM, desk, start)
+    put(w, R_TO, desk, to)
+    put(w, R_LAST, desk, last)
+    words = _words(to - start)
+    bits = room_in_arena(w, words)
+    if not w.h[OVERFLOW]:
+        for i in range(words):
+            put(w, T_ARENA, bits + i, (1 << min(_REST + 1, to - start - (i << _SHIFT))) - 1)
+
+
+@walk
+def _copy_bits(w: Work, bits: int, words: int, walk_of: int) -> None:
+    """Give one kind of need bits of its own, that begin as these."""
+    copy = room_in_arena(w, words)
+    put(w, W_BITS, walk_of, copy)
+    if not w.h[OVERFLOW]:
+        for i in range(words):
+            put(w, T_ARENA, copy + i, at(w, T_ARENA, bits + i))
+
+
+@step
+def _words(count: int) -> int:
+    """Cells for so many bits; never none, so that no two lists begin at one place."""
+    return (count >> _SHIFT) + 1
+
+
+@walk
+def _clear_bit(w: Work, bits: int, i: int) -> None:
+    cell = bits + (i >> _SHIFT)
+    put(w, T_ARENA, cell, at(w, T_ARENA, cell) & ~(1 << (i & _REST)))

@@ -4,6 +4,7 @@ A roll-up replaces one cluster's rows at the cost of what changed; a row that st
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -138,13 +139,15 @@ class NeedsTable:
             if not key.unit:
                 # Resources that only a divisible row names must be known before tables are laid.
                 self._shapes.dimensions.row(need.aggregate)
-            if key in came:
-                slots[key] = self._add(cluster, cluster_id, key, need, came[key])
-                self._arrivals = max(self._arrivals, came[key] + 1)
-            else:
+            if key not in came:
                 slot = slots[key]
                 self.need[slot] = need
                 self.asked.view[slot] = need.units
+        places = {_place(cluster_id, key, rows[key].profile, arrival): key for key, arrival in came.items()}
+        # Rows that are served one after the other stand side by side: a third of a decision was waiting for memory.
+        for place, key in sorted(places.items()):
+            slots[key] = self._add(cluster, place, key, rows[key])
+            self._arrivals = max(self._arrivals, came[key] + 1)
         self._changed.add(cluster)
         self.edits += 1
 
@@ -218,9 +221,9 @@ class NeedsTable:
             self._moved.clear()
         return self._order
 
-    def _add(self, cluster: int, cluster_id: str, key: NeedKey, need: Need, arrival: int) -> int:
+    def _add(self, cluster: int, place: bytes, key: NeedKey, need: Need) -> int:
         if self._vacant:
-            slot = self._vacant.pop()
+            slot = heappop(self._vacant)
             self.need[slot] = need
         else:
             slot = len(self.need)
@@ -235,7 +238,7 @@ class NeedsTable:
         # What decides which machines could serve the row, apart from its cluster's daemons.
         pinned = profile.interruption == PenaltyBucket.PINNED
         kind = self._kinds.intern((profile.requirement, unit, profile.limit, profile.topology, profile.spread, pinned))
-        self._place[slot] = _place(cluster_id, key, profile, arrival)
+        self._place[slot] = place
         own = self._inventory.keys.intern(key)
         row = (cluster, unit, need.units, own, not key.unit, kind, *profile)
         for column, value in zip(self._columns, row, strict=True):
@@ -264,7 +267,7 @@ class NeedsTable:
         for names, column in self._named:
             column.put(slot, NOBODY)
             names.ended(1)
-        self._vacant.append(slot)
+        heappush(self._vacant, slot)
         self._moved.add(slot)
 
     def _unit(self, unit: Resources) -> int:
@@ -335,7 +338,7 @@ def _check(cluster_id: str, key: NeedKey, need: Need, arrival: int) -> None:
             raise NeedError(cluster_id, key.fingerprint, field, problem)
 
 
-def _place(cluster_id: str, key: NeedKey, profile: _Profile, arrival: int) -> bytes:
+def _place(cluster_id: str, key: NeedKey, profile: Profile, arrival: int) -> bytes:
     """A row's place in the order of section 4, as bytes that compare as the rows do."""
     unit = ",".join(f"{name}={amount}" for name, amount in key.unit)
     return b"".join(

@@ -8,7 +8,7 @@ from bigfleet.engine.compiled import walk
 from bigfleet.engine.domains import best_untouched, can_complete, is_smaller, note_extra, total_units
 from bigfleet.engine.heap import at, domain_at, put
 from bigfleet.engine.levels import has_hard_spread
-from bigfleet.engine.lists import after, listed, strike
+from bigfleet.engine.lists import after, following, list_anew, listed, strike
 from bigfleet.engine.spread import spread_prospect
 from bigfleet.engine.work import (
     D_BOUND,
@@ -34,6 +34,7 @@ from bigfleet.engine.work import (
     NO,
     NONE,
     OVERFLOW,
+    S_DOMAIN,
     S_MACHINE,
     S_ROOM,
     SEEN,
@@ -65,24 +66,26 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
                 whole = whole or at(w, D_BOUND, domain) >= asked
         machine = at(w, M_OWN_NEXT, machine)
     best, w.h[SEEN] = NONE, 0
-    start, to, before, own = listed(w, need)
-    for i in range(start, to):
-        machine = at(w, T_ARENA, i)
-        if machine != NONE:
-            units = fitting_units(w, need, machine)
-            if units > 0:
-                touched, whole, best = _see(w, need, machine, units, touched, whole)
-                if best != NONE:
-                    break
-            elif own:
-                strike(w, need, i)
+    start, count, bits, before = listed(w, need)
+    i = following(w, bits, ZERO, count)
+    while i < count and best == NONE:
+        machine = at(w, T_ARENA, start + i)
+        units = fitting_units(w, need, machine)
+        if units > 0:
+            touched, whole, best = _see(w, need, machine, units, touched, whole)
+        else:
+            strike(w, need, i)
+        i = following(w, bits, i + 1, count)
+    passed = 0
     machine = NONE if best != NONE else after(w, cluster, before)
     while machine >= 0 and best == NONE:
         if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
             units = fitting_units(w, need, machine)
             if units > 0:
                 touched, whole, best = _see(w, need, machine, units, touched, whole)
+        passed += 1
         machine = after(w, cluster, machine)
+    list_anew(w, need, passed)
     if best != NONE:
         _forget(w, touched)
         return best
@@ -116,10 +119,11 @@ def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool
     if seen >= w.h[LEN_SEATS]:
         w.h[OVERFLOW] = LEN_SEATS
         return touched, whole, NONE
+    domain = domain_at(w, at(w, N_TOPOLOGY, need), at(w, M_SHAPE, machine))
     put(w, S_MACHINE, seen, machine)
     put(w, S_ROOM, seen, units)
+    put(w, S_DOMAIN, seen, domain)
     w.h[SEEN] = seen + 1
-    domain = domain_at(w, at(w, N_TOPOLOGY, need), at(w, M_SHAPE, machine))
     number = at(w, M_NUMBER, machine)
     touched = _add(w, domain, units, asked, NO, number, touched)
     if at(w, D_BOUND, domain) < asked:

@@ -38,8 +38,8 @@ from bigfleet.engine.work import (
     R_EPOCH,
     R_LAST,
     T_NEED_AGGREGATE,
+    W_BITS,
     W_EPOCH,
-    W_LAST,
     Array,
 )
 
@@ -105,7 +105,7 @@ class Rows:
 
     def sizes(self) -> dict[int, int]:
         """The room that lists of machines take."""
-        sizes = dict.fromkeys(range(W_EPOCH, W_LAST + 1), len(self._walks))
+        sizes = dict.fromkeys(range(W_EPOCH, W_BITS + 1), len(self._walks))
         return sizes | dict.fromkeys(range(R_EPOCH, R_LAST + 1), len(self._desks))
 
     def lay(

@@ -147,10 +147,10 @@ T_POOL = _places.take(1)[0]
 # Acquisitions.
 (A_KIND, A_MACHINE, A_NEED, A_GRACE, A_COHORT) = _places.take(5)
 
-# Where in the arena machines of a cluster are listed, in which epoch of it, and the last machine looked at for that:
-# those that one requirement list admits, and those of them that had room for one kind of need.
+# Where in the arena the machines of a cluster are listed that one requirement list admits, in which epoch of it, and
+# the last machine looked at for that; behind them stands a bit for each. And where those stand for one kind of need.
 (R_EPOCH, R_FROM, R_TO, R_LAST) = _places.take(4)
-(W_EPOCH, W_TIMES, W_FROM, W_TO, W_LAST) = _places.take(5)
+(W_EPOCH, W_DESK, W_BITS) = _places.take(3)
 
 # The need of a cluster that has a key, while its machines are linked.
 T_KEY_NEED = _places.take(1)[0]
@@ -192,10 +192,21 @@ A_OUTRANKED = _places.take(1)[0]
     KIND_ELIGIBLE,
 ) = _places.take(9)
 
-# Machines that a spread row looks at.
-(S_MACHINE, S_ROOM, S_UNITS, S_EXTRA_COHORT, S_HEAD, S_REFUSED, S_QUEUE, S_BEHIND, S_FROM, S_IN_TURN, S_TURN) = (
-    _places.take(11)
-)
+# Machines that a gang or a spread row looks at.
+(
+    S_MACHINE,
+    S_ROOM,
+    S_DOMAIN,
+    S_UNITS,
+    S_EXTRA_COHORT,
+    S_HEAD,
+    S_REFUSED,
+    S_QUEUE,
+    S_BEHIND,
+    S_FROM,
+    S_IN_TURN,
+    S_TURN,
+) = _places.take(12)
 
 # Domains of the topology that a gang looks at.
 (D_BOUND, D_OWN, D_NEWEST, D_TOUCHED, D_EXTRA, D_EXTRA_TOUCHED, D_POOL) = _places.take(7)
