@@ -203,8 +203,8 @@ def test_rows_that_come_together_stand_side_by_side_as_they_are_served() -> None
         table.replace(cluster, rows)
     table.replace("a", rows[::2])
     table.replace("c", rows[:10])
-    for cluster in range(3):
-        mine = [slot for slot in table.order() if table.cluster.view[slot] == cluster]
+    for number in range(3):
+        mine = [slot for slot in table.order() if table.cluster.view[slot] == number]
         assert mine == sorted(mine)
 
 
