@@ -9,14 +9,12 @@ from rich.console import Console
 from bench import engine, engine_cost, engine_hosts, kube, model, provider, shard
 from bench.harness import Report
 
-PARTS: dict[str, Callable[[Report], None]] = {
-    "model": model.run,
-    "engine": engine.run,
-    "hosts": engine_hosts.run,
-    "cost": engine_cost.run,
-    "provider": provider.run,
-    "shard": shard.run,
-    "kube": kube.run,
+PARTS: dict[str, tuple[Callable[[Report], None], ...]] = {
+    "model": (model.run,),
+    "engine": (engine.run, engine_hosts.run, engine_cost.run),
+    "provider": (provider.run,),
+    "shard": (shard.run,),
+    "kube": (kube.run,),
 }
 
 
@@ -28,7 +26,8 @@ def main(arguments: list[str]) -> int:
         return 2
     report = Report(Console())
     for name in arguments or PARTS:
-        PARTS[name](report)
+        for run in PARTS[name]:
+            run(report)
     report.show()
     target = Path("build/bench.json")
     report.write(target)
