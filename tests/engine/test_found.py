@@ -146,3 +146,12 @@ def test_a_need_that_only_phase_2_robs_finds_its_victim() -> None:
     machines = [machine("free", 4, "idle"), machine("victim", 4, "low", number=1, own=low)]
     world = fleet(machines, [held, robbed, low], [Cluster("c", held_out={held.fingerprint: 2000})])
     assert acted(decide(world), Kind.PREEMPT) == ["victim"]
+
+
+def test_a_gang_that_asks_for_nothing_hides_no_machine_from_the_next() -> None:
+    """To the first no machine has room, and what has none for one row has none for others of its kind."""
+    nothing, gang = need("c", 0, 4, priority=9, same=RACK), need("c", 1, 4, priority=5, same=RACK)
+    machines = [machine("bound", 4, "c", rack="r", number=1), machine("free", 4, "idle", rack="r")]
+    decision = decide(fleet(machines, [nothing, gang]))
+    assert decision.actions == ()
+    assert verdict(decision, gang).takes.keys() == {"bound"}

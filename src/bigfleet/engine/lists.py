@@ -20,6 +20,7 @@ from bigfleet.engine.work import (
     M_FULL,
     M_LIVE_NEXT,
     M_SHAPE,
+    N_ASKED,
     N_CLUSTER,
     N_DESK,
     N_WALK,
@@ -142,9 +143,12 @@ def following(w: Work, bits: int, i: int, count: int) -> int:
 
 @walk
 def strike(w: Work, need: int, i: int) -> None:
-    """Leave a machine that has no room any more off its kind's list; one that has none for anybody, off all to come."""
+    """Leave a machine that has no room any more off its kind's list; one that has none for anybody, off all to come.
+
+    To a row that asks for nothing no machine seems to have room.
+    """
     walk_of = at(w, N_WALK, need)
-    if walk_of == NONE:
+    if walk_of == NONE or at(w, N_ASKED, need) == 0:
         return
     _clear_bit(w, at(w, W_BITS, walk_of), i)
     desk = at(w, N_DESK, need)
