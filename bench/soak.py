@@ -37,7 +37,7 @@ def rates(report: Report) -> None:
 
 def idle(report: Report) -> None:
     """Ten thousand streams that hardly say anything."""
-    shard.streams(report, 60, rate=IDLE // 60, clusters=IDLE)
+    shard.streams(report, 60, rate=IDLE // 60, clusters=IDLE, pods=1, settle=90)
 
 
 def days(report: Report) -> None:

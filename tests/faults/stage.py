@@ -387,7 +387,8 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
             yield stage
         except BaseException as error:
             for program in stage.programs:
-                error.add_note("\n".join([f"{program.name} last said:", *map(str, program.lines[-_SHOWN:])]))
+                lines = [line for line in program.lines if line.get("event") != "shortfalls detected"][-_SHOWN:]
+                error.add_note("\n".join([f"{program.name} last said:", *map(str, lines)]))
             raise
         finally:
             stage.leave()

@@ -109,7 +109,7 @@ class Fleet:
     async def settle_or_die(self) -> Mapping[str, Any] | None:
         """Wait until nothing moves and all have what they ask for, or until the shard is dead: then its last words."""
         ending = asyncio.create_task(self.shard.program.process.wait())
-        settling = asyncio.create_task(until(self._is_settled, f"a settled fleet of {self.asked}"))
+        settling = asyncio.create_task(self._settle())
         try:
             await asyncio.wait({ending, settling}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
@@ -123,6 +123,16 @@ class Fleet:
             ending.cancel()
             settling.cancel()
             await asyncio.wait({ending, settling})
+
+    async def _settle(self) -> None:
+        try:
+            await until(self._is_settled)
+        except AssertionError:
+            machines = sorted((await self.cloud.machines()).values(), key=lambda machine: machine.id)
+            standing = "\n".join(f"{m.id} {state_of(m)} {m.cluster} {m.last_error}" for m in machines)
+            status = await self.shard.status()
+            worlds = {n: (sorted(o.cluster.world.nodes), o.cluster.world.pods()) for n, o in self.operators.items()}
+            raise AssertionError(f"not a settled fleet of {self.asked}:\n{standing}\n{worlds}\n{status}") from None
 
     async def _is_settled(self) -> bool:
         try:

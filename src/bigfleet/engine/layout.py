@@ -69,7 +69,6 @@ from bigfleet.engine.work import (
     MACHINE_COLUMNS,
     N_ASKED,
     N_COUNT,
-    N_FIRST,
     N_RANK,
     N_SAVED_MISSING,
     N_WALK,
@@ -196,33 +195,22 @@ class Layout:
         linking.wake(self.tables.work, dirty)
         awake = dirty[needs.cluster.view[order]]
         rows = order[awake]
+        former = int(self.tables.column(N_COUNT)[rows].sum(dtype=np.int64))
         linking.reset(self.tables.work, rows, dirty)
-        self._move_entries_up(order[~awake])
+        self._make_room(former, order[~awake])
         self.awake, self.touched = dirty, touched | dirty
         self.tables.decision += 1
         return rows
 
-    def _move_entries_up(self, asleep: Array) -> None:
-        """Where much of what needs took is of the past, keep only what those rows take that sleep."""
+    def _make_room(self, former: int, asleep: Array) -> None:
+        """Where those who decide anew, and had so many entries, may lack room for them, move up what others keep."""
         t, h = self.tables, self.tables.work.h
-        if len(asleep) and 4 * h[ENTRIES] < 3 * h[LEN_ENTRIES] and 2 * h[VECTORS] < h[LEN_VECTORS]:
+        entries, vectors = int(h[ENTRIES]), int(h[VECTORS])
+        free = int(h[LEN_ENTRIES]) - entries
+        if len(asleep) and free > 2 * former + h[LEN_ENTRIES] // 16 and 2 * vectors < h[LEN_VECTORS]:
             return
-        count = t.column(N_COUNT)[asleep].astype(np.int64)
-        first = np.cumsum(count) - count
-        taken = np.repeat(t.column(N_FIRST)[asleep] - first, count) + np.arange(count.sum())
-        vectors = t.column(E_VECTOR)[taken]
-        divided = np.flatnonzero(vectors >= 0)
-        kept = t.vectors(T_VECTOR, int(h[VECTORS]))[vectors[divided]]
-        vectors[divided] = np.arange(len(divided))
-        t.vectors(T_VECTOR, len(divided))[:] = kept
-        for place, values in (
-            (E_MACHINE, t.column(E_MACHINE)[taken]),
-            (E_UNITS, t.column(E_UNITS)[taken]),
-            (E_VECTOR, vectors),
-        ):
-            t.column(place, len(taken))[:] = values
-        t.column(N_FIRST)[asleep] = first
-        h[ENTRIES], h[VECTORS] = len(taken), len(divided)
+        taken = (t.column(place, entries).copy() for place in (E_MACHINE, E_UNITS, E_VECTOR))
+        linking.move_up(t.work, asleep, *taken, t.vectors(T_VECTOR, vectors).copy())
 
     def _reserve_clusters(self, clusters: int) -> None:
         """Make room for all clusters, and begin new ones with nothing."""

@@ -14,7 +14,10 @@ from bigfleet.engine.work import (
     C_ALL_TAIL,
     C_FIRST,
     C_LOOKED,
+    E_MACHINE,
+    E_UNITS,
     E_VECTOR,
+    ENTRIES,
     H_BEFORE,
     H_COUNT,
     H_LEFT,
@@ -62,6 +65,7 @@ from bigfleet.engine.work import (
     T_VECTOR,
     T_WANTED,
     TOTALS,
+    VECTORS,
     WIDTH,
     Array,
     Work,
@@ -219,6 +223,27 @@ def _reset_row(w: Work, need: int) -> None:
     put(w, N_SATISFIABLE, need, 1)
     put(w, N_OWN_HEAD, need, NONE)
     put(w, N_OWN_TAIL, need, NONE)
+
+
+@entry
+def move_up(w: Work, rows: Array, machines: Array, units: Array, vectors: Array, amounts: Array) -> None:
+    """Keep of all entries and vectors, given as copies, only those of these rows, one behind the other."""
+    entry = vector = 0
+    for i in range(rows.shape[0]):
+        first = at(w, N_FIRST, rows[i])
+        put(w, N_FIRST, rows[i], entry)
+        for e in range(first, first + at(w, N_COUNT, rows[i])):
+            divided = NONE
+            if vectors[e] >= 0:
+                divided = vector
+                vector += 1
+                for d in range(w.h[WIDTH]):
+                    put_cell(w, T_VECTOR, divided, d, amounts[vectors[e], d])
+            put(w, E_MACHINE, entry, machines[e])
+            put(w, E_UNITS, entry, units[e])
+            put(w, E_VECTOR, entry, divided)
+            entry += 1
+    w.h[ENTRIES], w.h[VECTORS] = entry, vector
 
 
 @walk
