@@ -116,9 +116,10 @@ class Fleet:
                 await settling
                 return None
             await self.shard.kill()
-            last = self.shard.program.lines[-1]
-            assert last.get("event") == "died", "it ended by itself"
-            return last
+            # Another thread may have said something after that.
+            last = [line for line in self.shard.program.lines if line.get("event") == "died"]
+            assert last, "it ended by itself"
+            return last[0]
         finally:
             ending.cancel()
             settling.cancel()

@@ -279,6 +279,26 @@ def test_rule_6_a_lagging_row_is_no_doubt_where_it_agrees() -> None:
     assert supply.listed(P, listing(machine(state=S.CONFIGURING), began=4), 6) == []
 
 
+@pytest.mark.parametrize("heard", [machine(state=S.CONFIGURED), machine()])
+def test_rule_6_an_ack_that_comes_after_a_row_may_be_older_than_it(heard: Machine) -> None:
+    supply = known(machine())
+    supply.called("m-1")
+    delta(supply, heard, at=4)
+    assert Doubt("m-1", P) in supply.acknowledged("m-1", machine(state=S.CONFIGURING), None, 5)
+    supply.got(P, "m-1", Answer(heard), 6, 7)
+    assert supply.find("m-1") == heard
+    assert list(supply.doubts()) == []
+
+
+def test_rule_6_what_was_heard_of_a_machine_before_a_call_is_older_than_its_ack() -> None:
+    supply = known(machine(state=S.CONFIGURED))
+    supply.called("m-1")
+    delta(supply, machine(), at=2)
+    supply.unanswered("m-1")
+    supply.called("m-1")
+    assert doubted(supply.acknowledged("m-1", machine(state=S.CONFIGURING), None, 5)) == []
+
+
 def test_rule_6_a_row_lags_behind_the_ack_though_a_fresh_list_came_in_between() -> None:
     supply = known(machine())
     acked = machine(state=S.CONFIGURING)

@@ -193,6 +193,7 @@ class Closing(RuleBasedStateMachine):
             return
         name = self.pick(data, ready)
         self.supply.in_flight(name, True)
+        self.supply.called(name)
         self.truth.move(name, CALLS[self.truth.machines[name].state])
         self.acks[name] = self.truth.machines[name]
 
@@ -241,5 +242,81 @@ class Closing(RuleBasedStateMachine):
         assert {m.id: m for m in self.supply.machines()} == self.truth.machines
 
 
+class Following(RuleBasedStateMachine):
+    """A cursor that is never started anew: every change is told by one delta only, and acks come when they come."""
+
+    @initialize(count=st.integers(1, 3))
+    def start(self, count: int) -> None:
+        self.now, self.truth, self.supply = 0.0, Provider(), Supply("eu-1")
+        self.acks: dict[str, Machine] = {}
+        for _ in range(count):
+            self.truth.bear()
+        self.told = dict(self.truth.machines)
+        self.supply.listed(P, Listing(self.told, (), b"", True, self.tick()), self.tick())
+        self.reply: Reply | None = None
+
+    def tick(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    @rule(data=st.data())
+    def a_machine_moves(self, data: st.DataObject) -> None:
+        moving = sorted(name for name, machine in self.truth.machines.items() if machine.state in MOVES)
+        if moving:
+            name = data.draw(st.sampled_from(moving))
+            self.truth.move(name, MOVES[self.truth.machines[name].state])
+
+    @rule(data=st.data())
+    def a_call_is_made(self, data: st.DataObject) -> None:
+        ready = sorted(
+            name
+            for name, machine in self.truth.machines.items()
+            if machine.state in CALLS and name not in self.acks and self.supply.find(name) == machine
+        )
+        if ready:
+            name = data.draw(st.sampled_from(ready))
+            self.supply.in_flight(name, True)
+            self.supply.called(name)
+            self.truth.move(name, CALLS[self.truth.machines[name].state])
+            self.acks[name] = self.truth.machines[name]
+
+    @precondition(lambda self: self.acks)
+    @rule(data=st.data())
+    def an_ack_arrives(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.acks)))
+        self.supply.acknowledged(name, self.acks.pop(name), None, self.tick())
+
+    @precondition(lambda self: self.reply is None)
+    @rule()
+    def a_delta_is_asked_for(self) -> None:
+        machines = self.truth.machines
+        self.reply = Reply(self.tick(), {name: row for name, row in machines.items() if self.told[name] != row})
+        self.told = dict(machines)
+
+    @precondition(lambda self: self.reply is not None)
+    @rule()
+    def a_delta_arrives(self) -> None:
+        assert self.reply is not None
+        self.supply.listed(P, Listing(self.reply.picture, (), b"", False, self.reply.began), self.tick())
+        self.reply = None
+
+    def teardown(self) -> None:
+        """What is on its way arrives, one more delta, and the Gets that are asked for: then all is as it is."""
+        if not hasattr(self, "reply"):
+            return
+        for name, record in self.acks.items():
+            self.supply.acknowledged(name, record, None, self.tick())
+        for _ in range(2):
+            if self.reply is None:
+                self.a_delta_is_asked_for()
+            self.a_delta_arrives()
+        for doubt in list(self.supply.doubts()):
+            answer = Answer(self.truth.machines[doubt.machine_id])
+            self.supply.got(P, doubt.machine_id, answer, self.tick(), self.now)
+        assert {each.id: each for each in self.supply.machines()} == self.truth.machines
+
+
+TestFollowing = Following.TestCase
+TestFollowing.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestLaws = Closing.TestCase
 TestLaws.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

@@ -141,7 +141,9 @@ class Core(Reactions):
     def call_failed(self, ask: does.Ask, problem: Problem, text: str, ack: Ack | None = None) -> None:
         """A call brought no ack that fits; one that does not fit is the truth about the machine all the same."""
         now = self.clocks.now()
-        if ack is not None:
+        if ack is None:
+            self.supply.unanswered(ask.machine)
+        else:
             self.supplied(self.supply.acknowledged(ask.machine, ack.machine, ack.refused, now))
         if self._is_executing(ask):
             self.executed(self.execute.call_failed(ask.machine, problem, text))

@@ -250,6 +250,7 @@ class Reactions(State):
             machine = self.supply.find(ask.machine)
             if machine is not None and machine.cluster and not self.demand.has_session(machine.cluster):
                 _log.warning("reclaim fallback", machine=ask.machine, cluster=machine.cluster, grace=ask.grace_seconds)
+        self.supply.called(ask.machine)
         self.orders.append(MakeCall(ask))
 
     def _kept(self, commitment: Commitment) -> None:

@@ -1,8 +1,9 @@
 """What is known of every machine of every provider. Events in, effects out: no I/O, and time only as it is told.
 
 Lists, Gets and acks come late, doubled and in any order. An ack is the truth when it arrives; a row whose List began
-before that may be older or newer than it, so nothing is taken from such a row and Get is asked. What a provider no
-longer lists goes only as protocol.md 7 allows. Half a million machines are held: what few of them have is kept aside.
+before that may be older or newer than it, so nothing is taken from such a row and Get is asked, as it is where a row
+came before the ack but after its call. What a provider no longer lists goes only as protocol.md 7 allows. Half a
+million machines are held: what few of them have is kept aside.
 """
 
 import math
@@ -54,6 +55,8 @@ class Supply:
         """The highest stamped under this shard's id: epoch while there was none of its own, binding number ever."""
         self._providers: dict[str, Provider] = {}
         self._in_flight: set[str] = set()
+        # Machines with a call on its way, and whether anything was heard of them since it was made.
+        self._calls: dict[str, bool] = {}
         self._idle_since: dict[str, float] = {}
         # Only of nodes not called by their machine's id.
         self._nodes: dict[str, str] = {}
@@ -71,6 +74,8 @@ class Supply:
         home.reachable = True
         rivals: list[tuple[Machine, bool]] = []
         for machine_id, row in rows.items():
+            if machine_id in self._calls:
+                self._calls[machine_id] = True
             before = known.get(machine_id)
             if before is row or before == row:
                 continue
@@ -78,6 +83,8 @@ class Supply:
             if self._row(turn, row, listing.began) is not None:
                 rivals.append((row, False))
         for refusal in listing.refused:
+            if refusal.machine_id in self._calls:
+                self._calls[refusal.machine_id] = True
             before = known.get(refusal.machine_id)
             rest = _mended(refusal, before)
             if rest is not None and rest != before and self._row(turn, rest, listing.began, spoiled=True) is not None:
@@ -105,6 +112,8 @@ class Supply:
         """A Get that began then was answered; None for NOT_FOUND, which alone removes nothing bound or in flight."""
         turn = _Turn(self._provider(provider), now)
         home, doubts = turn.home, turn.home.doubts
+        if machine_id in self._calls:
+            self._calls[machine_id] = True
         before, acked = home.machines.get(machine_id), home.acked.get(machine_id, -math.inf)
         if began < acked:
             if machine_id in doubts or answer is None or answer.machine != before:
@@ -123,8 +132,17 @@ class Supply:
             self._drop(turn, before)
         return turn.effects
 
+    def called(self, machine_id: str) -> None:
+        """A mutating call is about to be made."""
+        self._calls[machine_id] = False
+
+    def unanswered(self, machine_id: str) -> None:
+        """It brought no record of the machine."""
+        self._calls.pop(machine_id, None)
+
     def acknowledged(self, machine_id: str, machine: Machine, refusal: Refusal | None, now: float) -> list[Effect]:
         """A mutating call was answered with this record. It is the truth, whether or not it is what was asked for."""
+        overtaken = self._calls.pop(machine_id, False)
         home = self._home(machine_id)
         if home is None:
             # Gone in the meantime; if it is there all the same, its next row says so.
@@ -134,6 +152,9 @@ class Supply:
             # Whether a row kept aside is older than this ack too is not known, but the machine was there.
             home.doubts[machine_id] = Open(now, absent=False)
         turn = _Turn(home, now)
+        if overtaken and machine != home.machines[machine_id]:
+            # What was heard since the call may be newer than the ack, and no delta would tell it again.
+            self._doubt(turn, home, machine_id, now)
         self._news(turn, machine, refusal)
         return turn.effects
 
