@@ -1,6 +1,7 @@
 """`bigfleet` with faults in it, for tests: run as a program, it takes commands on its standard input, a line each.
 
     jump SECONDS     the wall clock, as Python tells it, goes forward or back by so much; the monotonic one does not
+    lag SECONDS      from now on, the answer to a call that changes a machine is heard so much later than it came
     die POINT COUNT  the process kills itself (-9) when it passes that point for the COUNT-th time from now
 
 The first line, which may be empty, is carried out before anything else runs. A point is `KIND/STEP`, as a commitment
@@ -9,6 +10,7 @@ local file; `CALL unsent` or `CALL answered`, around a call to a provider; or `a
 that names the point and every commitment of that moment, by kind and step.
 """
 
+import asyncio
 import io
 import json
 import os
@@ -21,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 _real_time = time.time
-_ahead = 0.0
+_ahead = _lag = 0.0
 # Before anything imports it: defaults are bound early.
 time.time = lambda: _real_time() + _ahead
 
@@ -66,10 +68,12 @@ _deathbed = _Deathbed()
 
 def obey(command: str) -> None:
     """Carry out one command."""
-    global _ahead  # noqa: PLW0603 - the one clock there is
+    global _ahead, _lag  # noqa: PLW0603 - the one clock there is
     match command.split():
         case ["jump", seconds]:
             _ahead += float(seconds)
+        case ["lag", seconds]:
+            _lag = float(seconds)
         case ["die", *point, count]:
             _deathbed.point, _deathbed.count = " ".join(point), int(count)
         case []:
@@ -127,6 +131,8 @@ def _patch_calls() -> None:
     async def attempted(self: ProviderClient, method: str, sent: bytes, deadline: float) -> bytes:
         _deathbed.passes(f"{method} unsent")
         answer = await attempt(self, method, sent, deadline)
+        if method not in ("List", "Get"):
+            await asyncio.sleep(_lag)
         _deathbed.passes(f"{method} answered")
         return answer
 

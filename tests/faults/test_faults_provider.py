@@ -66,6 +66,18 @@ async def test_a_provider_killed_in_the_middle_of_everything_leaves_nothing_behi
             await until(lambda: is_calm(cloud, operator), f"{scaled} machines")
 
 
+async def test_an_answer_that_is_heard_after_its_end_was_listed_leaves_no_machine_on_its_way(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        cloud = await stage.cloud(pools=[pool("bought", "OnDemand", PODS)], latency=dict.fromkeys(SLOW, 0.1))
+        shard = await stage.shard(cloud, faulty="lag 1.5")
+        operator = stage.operator("prod")
+        operator.cluster.world.deploy(workload(), PODS)
+        await until(lambda: is_calm(cloud, operator), f"{PODS} machines")
+        operator.cluster.world.scale("web", 4)
+        await until(lambda: is_calm(cloud, operator), "4 machines")
+        await until(lambda: shard.has_in_flight({}))
+
+
 async def test_a_provider_that_hangs_holds_up_nobody_else_and_no_shutdown(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         quick = await stage.cloud("quick", pools=[pool("quick", "OnDemand", 4, zone="quick")], latency=AT_ONCE)
