@@ -46,7 +46,7 @@ _SHOWN = 0.01
 
 _TRIED = {
     "full": "lists with bits a kind of need, rows side by side as they are served, narrow columns (ADR 11 and 16)",
-    "changed": "sleeping clusters, kept tables, waking by shape (ADR 11), moving entries up where room may lack (ADR 16)",
+    "changed": "sleeping clusters, kept tables, waking by shape (ADR 11), moving entries up only for room (ADR 16)",
     "first": "cohorts and classes, bounds a kind, tables laid once, spares skipped by buyer (ADR 11 and 16)",
     "deltas": "columns at once, guessing shape and key, absent parts read apart (ADR 16)",
     "memory": "columns as narrow as what they hold, bytes in tables, fewer entries (ADR 16); one copy is the next step",
