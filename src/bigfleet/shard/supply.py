@@ -9,6 +9,7 @@ million machines are held: what few of them have is kept aside.
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from bigfleet.model.machine import Call, CapacityType, Machine, MachineState, can
 from bigfleet.provider.records import Answer, Listing, Refusal
@@ -74,8 +75,6 @@ class Supply:
         home.reachable = True
         rivals: list[tuple[Machine, bool]] = []
         for machine_id, row in rows.items():
-            if machine_id in self._calls:
-                self._calls[machine_id] = True
             before = known.get(machine_id)
             if before is row or before == row:
                 continue
@@ -83,13 +82,13 @@ class Supply:
             if self._row(turn, row, listing.began) is not None:
                 rivals.append((row, False))
         for refusal in listing.refused:
-            if refusal.machine_id in self._calls:
-                self._calls[refusal.machine_id] = True
             before = known.get(refusal.machine_id)
             rest = _mended(refusal, before)
             if rest is not None and rest != before and self._row(turn, rest, listing.began, spoiled=True) is not None:
                 rivals.append((rest, True))
         refused = {refusal.machine_id for refusal in listing.refused}
+        self._heard(rows.keys())
+        self._heard(refused)
         self._settle(turn, listing, refused)
         if listing.full:
             home.listed_whole = True
@@ -112,8 +111,7 @@ class Supply:
         """A Get that began then was answered; None for NOT_FOUND, which alone removes nothing bound or in flight."""
         turn = _Turn(self._provider(provider), now)
         home, doubts = turn.home, turn.home.doubts
-        if machine_id in self._calls:
-            self._calls[machine_id] = True
+        self._heard({machine_id})
         before, acked = home.machines.get(machine_id), home.acked.get(machine_id, -math.inf)
         if began < acked:
             if machine_id in doubts or answer is None or answer.machine != before:
@@ -320,6 +318,11 @@ class Supply:
         return row.id not in self._in_flight or not can(Call.DRAIN, before.state, before.host is not None)
 
     # Doubts and absence
+
+    def _heard(self, machine_ids: AbstractSet[str]) -> None:
+        """Something was told of these, and an ack on its way may be older than that."""
+        for machine_id in self._calls.keys() & machine_ids:
+            self._calls[machine_id] = True
 
     def _doubt(self, turn: _Turn, home: Provider, machine_id: str, since: float, *, absent: bool = False) -> None:
         doubt = home.doubts.get(machine_id)
