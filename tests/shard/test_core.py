@@ -110,6 +110,29 @@ def test_rule_11_a_cluster_without_machines_is_forgotten_at_once() -> None:
     assert shard.take_batch().clusters == {"c": None}
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (machine(S.IDLE), S.IDLE),
+        (machine(S.CONFIGURING, "other"), S.IDLE),
+        (machine(S.CONFIGURED, "other"), S.IDLE),
+        (machine(S.DRAINING, "other"), S.IDLE),
+        (machine(S.FAILED), S.IDLE),
+        (machine(S.SPECULATIVE), S.SPECULATIVE),
+    ],
+)
+def test_a_cluster_hears_that_a_machine_has_left_it_and_not_what_it_is_to_another(
+    found: Machine, told: MachineState
+) -> None:
+    shard = core(Time())
+    listed(shard, machine(S.DRAINING, "c"))
+    shard.said([Opened("c", frozenset(), replaced=False)])
+    listed(shard, found)
+    frame = shard.talk.outboxes["c"].take()
+    assert frame is not None
+    assert frame.node_state_update.state == told
+
+
 @pytest.mark.parametrize("length", range(MAX_BYTES - 250, MAX_BYTES))
 def test_a_stamp_that_passes_the_gate_can_be_written_whenever_that_is(length: int) -> None:
     time = Time()

@@ -16,6 +16,8 @@ from bigfleet.shard.supply import Supply
 from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
+_UNBOUND = frozenset({MachineState.IDLE, MachineState.DELETING, MachineState.SPECULATIVE})
+
 
 class Talk:
     """The outboxes of all clusters, and what each operator can do."""
@@ -82,7 +84,9 @@ class Talk:
         if not self._demand.has_session(cluster):
             return
         if drained:
-            self.send(cluster, frames.node_state(last, cluster, last.state), now)
+            # It may serve another cluster by now: that its drain has ended is all that this one is to hear.
+            state = last.state if last.state in _UNBOUND else MachineState.IDLE
+            self.send(cluster, frames.node_state(last, cluster, state), now)
         else:
             text = NO_LONGER_MEANT if there else GONE
             self.send(cluster, frames.node_state(last, cluster, MachineState.FAILED, text), now)
