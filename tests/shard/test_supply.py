@@ -294,7 +294,7 @@ def test_rule_6_what_was_heard_of_a_machine_before_a_call_is_older_than_its_ack(
     supply = known(machine(state=S.CONFIGURED))
     supply.called("m-1")
     delta(supply, machine(), at=2)
-    supply.unanswered("m-1")
+    supply.unanswered("m-1", 3)
     supply.called("m-1")
     assert doubted(supply.acknowledged("m-1", machine(state=S.CONFIGURING), None, 5)) == []
 

@@ -243,12 +243,13 @@ class Closing(RuleBasedStateMachine):
 
 
 class Following(RuleBasedStateMachine):
-    """A cursor that is never started anew: every change is told by one delta only, and acks come when they come."""
+    """A cursor that is never started anew: each change is told by one delta only, acks and Gets come when they come."""
 
     @initialize(count=st.integers(1, 3))
     def start(self, count: int) -> None:
         self.now, self.truth, self.supply = 0.0, Provider(), Supply("eu-1")
         self.acks: dict[str, Machine] = {}
+        self.gets: list[tuple[float, Machine]] = []
         for _ in range(count):
             self.truth.bear()
         self.told = dict(self.truth.machines)
@@ -281,16 +282,32 @@ class Following(RuleBasedStateMachine):
             self.acks[name] = self.truth.machines[name]
 
     @precondition(lambda self: self.acks)
-    @rule(data=st.data())
-    def an_ack_arrives(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), lost=st.booleans())
+    def an_ack_arrives(self, data: st.DataObject, lost: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.acks)))
-        self.supply.acknowledged(name, self.acks.pop(name), None, self.tick())
+        record = self.acks.pop(name)
+        if lost:
+            self.supply.unanswered(name, self.tick())
+        else:
+            self.supply.acknowledged(name, record, None, self.tick())
+
+    @rule(data=st.data())
+    def a_get_is_asked_for(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.truth.machines)))
+        self.gets.append((self.tick(), self.truth.machines[name]))
+
+    @precondition(lambda self: self.gets)
+    @rule(data=st.data())
+    def a_get_is_answered(self, data: st.DataObject) -> None:
+        began, record = self.gets.pop(data.draw(st.integers(0, len(self.gets) - 1)))
+        self.supply.got(P, record.id, Answer(record), began, self.tick())
 
     @precondition(lambda self: self.reply is None)
     @rule()
     def a_delta_is_asked_for(self) -> None:
         machines = self.truth.machines
-        self.reply = Reply(self.tick(), {name: row for name, row in machines.items() if self.told[name] != row})
+        # Where it went and came back there is news too.
+        self.reply = Reply(self.tick(), {name: row for name, row in machines.items() if self.told[name] is not row})
         self.told = dict(machines)
 
     @precondition(lambda self: self.reply is not None)
@@ -306,6 +323,8 @@ class Following(RuleBasedStateMachine):
             return
         for name, record in self.acks.items():
             self.supply.acknowledged(name, record, None, self.tick())
+        for began, record in self.gets:
+            self.supply.got(P, record.id, Answer(record), began, self.tick())
         for _ in range(2):
             if self.reply is None:
                 self.a_delta_is_asked_for()
@@ -317,6 +336,6 @@ class Following(RuleBasedStateMachine):
 
 
 TestFollowing = Following.TestCase
-TestFollowing.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestFollowing.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
 TestLaws = Closing.TestCase
 TestLaws.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

@@ -124,8 +124,12 @@ class Core(Reactions):
 
     def got(self, provider: str, machine_id: str, answer: Answer | None, began: float) -> None:
         """A Get was answered; None says that there is no such machine."""
-        now = self.clocks.now()
+        now, late = self.clocks.now(), self.supply.is_late(provider, machine_id, began)
         self.supplied(self.supply.got(provider, machine_id, answer, began, now))
+        if late:
+            # It settles nothing: what somebody waits for may have been done since.
+            self.orders.append(Look(machine_id, provider))
+            return
         self.executed(self.execute.settled(machine_id, now))
         self.cured(self.recovery.settled(machine_id, now))
 
@@ -142,7 +146,7 @@ class Core(Reactions):
         """A call brought no ack that fits; one that does not fit is the truth about the machine all the same."""
         now = self.clocks.now()
         if ack is None:
-            self.supply.unanswered(ask.machine)
+            self.supply.unanswered(ask.machine, now)
         else:
             self.supplied(self.supply.acknowledged(ask.machine, ack.machine, ack.refused, now))
         if self._is_executing(ask):

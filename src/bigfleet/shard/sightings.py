@@ -74,15 +74,17 @@ class Provider:
         self.reachable = self.listed_whole = False
         self.machines: dict[str, Machine] = {}
         self.counts: Counter[tuple[MachineState, CapacityType]] = Counter()
-        self.acked: dict[str, float] = {}
+        self.heard: dict[str, float] = {}
+        """When machines were last told of by an ack or the lack of one, by Get, or by a row that moved them: what was
+        asked for before that may be older."""
         self.doubts: dict[str, Open] = {}
         self.lacked: dict[str, int] = {}
         self.claims: dict[str, Claim] = {}
 
     def may_lag(self, machine_id: str, began: float) -> bool:
-        """Whether a row of a List may be older than an ack. At one instant nobody knows, and asking does no harm."""
-        acked = self.acked.get(machine_id)
-        return acked is not None and began <= acked
+        """Whether a row may be older than what was heard. At one instant nobody knows, and asking does no harm."""
+        heard = self.heard.get(machine_id)
+        return heard is not None and began <= heard
 
     def put(self, machine: Machine) -> Machine | None:
         """Know the machine so; what it was known as before."""
@@ -95,7 +97,7 @@ class Provider:
         return before
 
     def remove(self, machine: Machine) -> None:
-        """Know the machine no more. When it was last acknowledged is still remembered: rows may yet lag."""
+        """Know the machine no more. When it was last heard of is still remembered: rows may yet lag."""
         del self.machines[machine.id]
         self.counts[machine.state, machine.capacity_type] -= 1
         self.doubts.pop(machine.id, None)

@@ -1,9 +1,9 @@
 """What is known of every machine of every provider. Events in, effects out: no I/O, and time only as it is told.
 
-Lists, Gets and acks come late, doubled and in any order. An ack is the truth when it arrives; a row whose List began
-before that may be older or newer than it, so nothing is taken from such a row and Get is asked, as it is where a row
-came before the ack but after its call. What a provider no longer lists goes only as protocol.md 7 allows. Half a
-million machines are held: what few of them have is kept aside.
+Lists, Gets and acks come late, doubled and in any order. An ack is the truth when it arrives; what was asked for before
+anything else was heard of a machine may be older or newer than that, so nothing is taken from such a row or answer and
+Get is asked, as it is where a row came before the ack but after its call. What a provider no longer lists goes only as
+protocol.md 7 allows. Half a million machines are held: what few of them have is kept aside.
 """
 
 import math
@@ -25,8 +25,8 @@ FEWEST_GUARDED = 10
 LISTS_TO_AGREE = 3
 """Such lists in a row that must lack a machine before that is believed."""
 
-# No List takes longer: a row cannot be older than an ack of so long ago.
-_ACK_MEMORY_SECONDS = 3600.0
+# No List takes longer: a row cannot be older than what was heard so long ago.
+_MEMORY_SECONDS = 3600.0
 
 _S = MachineState
 _RUNNING = frozenset({_S.CONFIGURING, _S.CONFIGURED})
@@ -87,8 +87,8 @@ class Supply:
             if rest is not None and rest != before and self._row(turn, rest, listing.began, spoiled=True) is not None:
                 rivals.append((rest, True))
         refused = {refusal.machine_id for refusal in listing.refused}
-        self._heard(rows.keys())
-        self._heard(refused)
+        self._overtake(rows.keys())
+        self._overtake(refused)
         self._settle(turn, listing, refused)
         if listing.full:
             home.listed_whole = True
@@ -97,7 +97,7 @@ class Supply:
                 self._miss(turn, absent, known_before, listing.began)
             else:
                 home.lacked = {}
-            home.acked = {i: at for i, at in home.acked.items() if at > listing.began - _ACK_MEMORY_SECONDS}
+            home.heard = {i: at for i, at in home.heard.items() if at > listing.began - _MEMORY_SECONDS}
             home.claims = {i: claim for i, claim in home.claims.items() if i in rows or i in refused}
         for row, spoiled in rivals:
             # What else changed or went may have freed the name.
@@ -111,11 +111,11 @@ class Supply:
         """A Get that began then was answered; None for NOT_FOUND, which alone removes nothing bound or in flight."""
         turn = _Turn(self._provider(provider), now)
         home, doubts = turn.home, turn.home.doubts
-        self._heard({machine_id})
-        before, acked = home.machines.get(machine_id), home.acked.get(machine_id, -math.inf)
-        if began < acked:
+        self._overtake({machine_id})
+        before = home.machines.get(machine_id)
+        if self.is_late(provider, machine_id, began):
             if machine_id in doubts or answer is None or answer.machine != before:
-                doubts.setdefault(machine_id, Open(acked, absent=False))
+                doubts.setdefault(machine_id, Open(home.heard[machine_id], absent=False))
                 turn.effects.append(Doubt(machine_id, provider))
             return turn.effects
         doubt = doubts.get(machine_id)
@@ -125,6 +125,8 @@ class Supply:
         else:
             turn.effects.append(Doubt(machine_id, provider))
         if answer is not None:
+            if answer.machine != before:
+                home.heard[machine_id] = now
             self._news(turn, answer.machine, answer.refused)
         elif before is not None and settles and (not self._is_kept(before) or (doubt is not None and doubt.absent)):
             self._drop(turn, before)
@@ -134,9 +136,14 @@ class Supply:
         """A mutating call is about to be made."""
         self._calls[machine_id] = False
 
-    def unanswered(self, machine_id: str) -> None:
-        """It brought no record of the machine."""
+    def unanswered(self, machine_id: str, now: float) -> None:
+        """It brought no record of the machine, and what was asked for before now may not show what became of it."""
         self._calls.pop(machine_id, None)
+        home = self._home(machine_id)
+        if home is not None:
+            home.heard[machine_id] = now
+            if machine_id in home.doubts:
+                home.doubts[machine_id] = Open(now, home.doubts[machine_id].absent)
 
     def acknowledged(self, machine_id: str, machine: Machine, refusal: Refusal | None, now: float) -> list[Effect]:
         """A mutating call was answered with this record. It is the truth, whether or not it is what was asked for."""
@@ -145,7 +152,7 @@ class Supply:
         if home is None:
             # Gone in the meantime; if it is there all the same, its next row says so.
             return []
-        home.acked[machine_id] = now
+        home.heard[machine_id] = now
         if machine_id in home.doubts:
             # Whether a row kept aside is older than this ack too is not known, but the machine was there.
             home.doubts[machine_id] = Open(now, absent=False)
@@ -177,6 +184,10 @@ class Supply:
         self._idle_since |= {machine_id: now - seconds for machine_id, seconds in elapsed.items()}
 
     # Questions
+
+    def is_late(self, provider: str, machine_id: str, began: float) -> bool:
+        """Whether a Get that began then may be older than what was heard of the machine since."""
+        return began < self._provider(provider).heard.get(machine_id, -math.inf)
 
     def __len__(self) -> int:
         return sum(len(home.machines) for home in self._providers.values())
@@ -266,8 +277,11 @@ class Supply:
         if turn.home.may_lag(row.id, began):
             self._watch_epoch(turn, row.id, from_metadata(row.shard_metadata))
             # That there is a doubt is kept, not the row: Get's answer stands whatever the row said.
-            self._doubt(turn, turn.home, row.id, turn.home.acked[row.id])
+            self._doubt(turn, turn.home, row.id, turn.home.heard[row.id])
             return None
+        before = turn.home.machines.get(row.id)
+        if before is not None and _has_moved(before, row):
+            turn.home.heard[row.id] = turn.now
         return self._take(turn, row, spoiled=spoiled)
 
     def _news(self, turn: _Turn, machine: Machine, refusal: Refusal | None) -> None:
@@ -319,7 +333,7 @@ class Supply:
 
     # Doubts and absence
 
-    def _heard(self, machine_ids: AbstractSet[str]) -> None:
+    def _overtake(self, machine_ids: AbstractSet[str]) -> None:
         """Something was told of these, and an ack on its way may be older than that."""
         for machine_id in self._calls.keys() & machine_ids:
             self._calls[machine_id] = True
@@ -427,3 +441,12 @@ class Supply:
 def _mended(refusal: Refusal, before: Machine | None) -> Machine | None:
     """What can be taken of a refused row: nothing, all but price or probability, or those as they last were."""
     return refusal.rest if refusal.rest is None or before is None else refusal.mended(before)
+
+
+def _has_moved(before: Machine, after: Machine) -> bool:
+    """Whether more than its price or the like is another."""
+    return (
+        before.state is not after.state
+        or before.cluster != after.cluster
+        or before.shard_metadata != after.shard_metadata
+    )
