@@ -130,7 +130,7 @@ def test_a_cluster_hears_that_a_machine_has_left_it_and_not_what_it_is_to_anothe
     listed(shard, found)
     frame = shard.talk.outboxes["c"].take()
     assert frame is not None
-    assert frame.node_state_update.state == told
+    assert frame.node_state_update.state == told.value
 
 
 @pytest.mark.parametrize("length", range(MAX_BYTES - 250, MAX_BYTES))

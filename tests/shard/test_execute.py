@@ -162,7 +162,7 @@ def test_a_slot_is_created_and_bootstrapped() -> None:
     assert without_keeps(world.start(Kind.PROVISION)) == [Ask(M, P, Call.CREATE)]
     assert without_keeps(world.acked(S.CREATING)) == []
     assert without_keeps(world.moved(S.IDLE)) == [RequestBlob("prod", "id-1", M, stamp(7))]
-    assert without_keeps(world.execute.blob_answered("id-1", b"blob", 3600, world.now)) == [CONFIGURE]
+    assert without_keeps(world.execute.blob_answered("id-1", b"blob", 0, world.now)) == [CONFIGURE]
     assert without_keeps(world.acked(S.CONFIGURING, "prod", 7)) == []
     assert outcome(world.moved(S.CONFIGURED, "prod", 7)) is Outcome.SUCCESS
     assert len(world.execute) == 0
@@ -760,7 +760,10 @@ def test_rule_15_user_data_soon_to_expire_is_asked_for_anew_once() -> None:
     world = World(S.IDLE)
     world.start(Kind.BOOTSTRAP)
     world.execute.blob_answered("id-1", b"blob", soon, world.now)
-    assert without_keeps(world.execute.blob_answered("id-2", b"blob", soon + 1, world.now)) == [CONFIGURE]
+    # Not a moment to lose: what waits for its turn is asked for anew.
+    assert without_keeps(world.execute.blob_answered("id-2", b"blob", soon + 1, world.now)) == [
+        msgspec.structs.replace(CONFIGURE, until=world.now)
+    ]
 
 
 def test_what_stands_in_the_way_of_one_machine_holds_that_machine() -> None:
@@ -906,3 +909,57 @@ def test_rule_19_a_grace_that_was_over_stays_over() -> None:
     )
     back = resumed(over, written=30.0, away=100.0, now=1000.0)
     assert (back.deadline, back.doubted) == (980.0, 974.0)
+
+
+# Between two lives, and between a decision and its write
+
+
+@pytest.mark.parametrize("step", [Step.WAITING, Step.DECIDED])
+def test_rule_2_an_unasked_drain_goes_to_the_operator_after_a_restart_too(step: Step) -> None:
+    world = World(S.CONFIGURED, sessions=())
+    if step is Step.WAITING:
+        world.start(Kind.RECLAIM)
+    else:
+        world.execute.decided(ACTIONS[Kind.RECLAIM], world.now)
+    assert world.step is step
+    world.restart()
+    world.sessions = {"old"}
+    assert any(isinstance(effect, Instruct) for effect in world.got(S.DRAINING))
+
+
+def test_rule_2_and_18_taken_back_in_a_pause_that_a_restart_falls_into() -> None:
+    world = World(S.CONFIGURED, sessions=("old",))
+    world.execute.pause(world.now)
+    world.is_(S.DRAINING)
+    world.execute.taken_back(M, world.now)
+    world.restart(paused=True)
+    world.got(S.DRAINING)
+    assert any(isinstance(effect, Instruct) for effect in world.execute.resume(world.now))
+
+
+def test_rule_9_a_reclaim_on_file_is_settled_before_it_is_given_up() -> None:
+    world = World(S.CONFIGURED)
+    world.start(Kind.RECLAIM)
+    world.restart()
+    assert without_keeps(world.later(GRACE + 1)) == [Settle(M, P)]
+
+
+def test_rule_9_a_goal_is_not_acted_on_before_it_is_durable() -> None:
+    world = World(S.CONFIGURED)
+    world.start(Kind.RECLAIM)
+    world.execute.node_drained("id-1", world.now)
+    world.acked(S.DRAINING)
+    assert world.execute.decided(ACTIONS[Kind.BOOTSTRAP], world.now)
+    assert outcome(world.moved(S.IDLE)) is Outcome.SUCCESS
+    assert world.execute.begin([M], world.now) == []
+
+
+def test_rule_9_a_goal_that_could_not_be_written_does_not_stand() -> None:
+    world = World(S.CONFIGURED)
+    world.start(Kind.RECLAIM)
+    world.execute.node_drained("id-1", world.now)
+    world.acked(S.DRAINING)
+    (standing,) = world.execute
+    world.execute.decided(ACTIONS[Kind.BOOTSTRAP], world.now)
+    assert world.execute.released([M]) == [Keep(standing)]
+    assert outcome(world.moved(S.IDLE)) is Outcome.SUCCESS

@@ -135,6 +135,8 @@ class Life:
         self.instructions: dict[str, str] = {}
         self.ever: set[str] = set()
         self.goals: dict[str, tuple[str, Stamp]] = {}
+        # Of which a goal is on its way to the file; until it is there they go on without.
+        self.aimed: set[str] = set()
         self.execute = Execute(self, BLOB_SECONDS)
 
     def byte(self) -> int:
@@ -270,15 +272,19 @@ class Life:
             cluster = self.seen[name].cluster
         bare = kind in (Kind.RECLAIM, Kind.DELETE)
         action = Action(kind, name, "" if kind is Kind.DELETE else cluster, "why", grace, None if bare else stamp)
+        standing = self.execute.get(name)
         effects = self.execute.decided(action, self.now)
         if effects:
             self.goals[name] = cluster, stamp
+            if standing is not None:
+                self.aimed.add(name)
         self.take(effects)
         if not self.rarely():
             self.the_file_is_written()
 
     def the_file_is_written(self) -> None:
         self.durable.update(self.kept)
+        self.aimed.clear()
         self.take(self.execute.begin(list(self.kept), self.now))
 
     def a_decision_lets_one_go(self) -> None:
@@ -445,6 +451,7 @@ class Life:
         if self.paused:
             self.execute.pause(self.now)
         self.unsettled = set(self.kept)
+        self.aimed.clear()
         self.take(self.execute.restore(list(self.kept.values()), self.now))
         assert self.gets == {each.machine for each in self.execute}, "rule 9: every one is settled by a Get"
         again = Execute(self, BLOB_SECONDS)
@@ -455,8 +462,9 @@ class Life:
     # Laws
 
     def check(self) -> None:
-        assert len(self.execute) == len(self.kept)
-        assert {each.machine: each for each in self.execute} == self.kept, "Keep and Ended do not rebuild the table"
+        assert {each.machine for each in self.execute} == self.kept.keys()
+        table = {each.machine: self.kept[each.machine] if each.machine in self.aimed else each for each in self.execute}
+        assert table == self.kept, "Keep and Ended do not rebuild the table"
         asked = {each.request_id for each in self.execute if each.request_id}
         assert self.requests.keys() == asked, "a request is left to nobody, or waits for a word that has come"
         told = {each.instruction_id for each in self.execute if each.instruction_id}

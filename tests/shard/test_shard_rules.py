@@ -950,6 +950,39 @@ async def test_rule_18_a_pause_sends_nothing_calls_early_drains_off_and_survives
 
 
 @virtually
+async def test_rule_18_a_pause_calls_off_drains_that_wait_for_their_turn_and_what_waits_goes_on_after_it() -> None:
+    async with fleet(machines=8, times=Times(provider_concurrency=1)) as rig:
+        prod = join(rig, "prod", 8)
+        await serving(rig, "prod", 8)
+        rig.fate = lambda _provider, method, _machine: Trouble(before=60.0) if method == "Drain" else NONE
+        prod.cluster.world.scale("web", 1)
+        await rig.until(lambda: rig.shard.calls["sim"].waiting, 1500)
+        before = len(rig.core.execute)
+        await rig.life.desk.pause("maintenance")
+        await asyncio.sleep(120)
+        assert before > 1
+        assert len(rig.core.execute) <= 1
+        assert sum(node.cordon is not None for node in prod.cluster.world.nodes.values()) <= 1
+        rig.fate = lambda *_: NONE
+        await rig.life.desk.resume()
+        await serving(rig, "prod", 1)
+
+
+@virtually
+async def test_rule_18_calls_that_waited_go_on_after_a_pause_that_could_not_be_written() -> None:
+    async with fleet(machines=4, times=Times(provider_concurrency=1)) as rig:
+        join(rig, "prod", 2)
+        rig.fate = lambda _provider, method, _machine: Trouble(before=3.0) if method == "Create" else NONE
+        await rig.until(lambda: calls(rig, "Create"), 100, every=0.1)
+        assert rig.shard.calls["sim"].waiting == 1
+        rig.disk.broken = True
+        with pytest.raises(OSError, match="disk"):
+            await rig.life.desk.pause("maintenance")
+        rig.disk.broken = False
+        await serving(rig, "prod", 2)
+
+
+@virtually
 async def test_rule_18_actions_under_way_hold_their_step_with_time_outs_stopped() -> None:
     async with fleet(machines=2) as rig:
         join(rig, "prod", 1)

@@ -27,6 +27,7 @@ from bigfleet.provider.errors import (
 )
 from bigfleet.provider.records import Ack
 from bigfleet.shard.core import Core
+from bigfleet.shard.course import PAUSED
 from bigfleet.shard.effects import Ask
 from bigfleet.shard.execute import Problem
 from bigfleet.shard.stamps import to_metadata
@@ -139,13 +140,16 @@ class Calls:
         self._stopped = True
 
     def nudge(self) -> None:
-        """A pause may be over."""
+        """A pause may have begun or be over."""
         self._changed.set()
 
     async def run(self) -> None:
         """Make calls for as long as this runs; cancelling it ends those on their way."""
         async with asyncio.TaskGroup() as tasks:
             while True:
+                while self._waiting and self._core.paused:
+                    # No provider knows of it, so it is not held for the pause (protocol.md 18).
+                    self._not_made(self._waiting.popleft(), PAUSED)
                 while self._may_begin():
                     wait = self._throttle.wait(self._core.clocks.now())
                     if wait:
@@ -157,10 +161,13 @@ class Calls:
                         self._idle.clear()
                         tasks.create_task(self._make(ask))
                     else:
-                        self._core.call_failed(ask, Problem.UNAVAILABLE, "not made: it was overtaken")
-                        self._after()
+                        self._not_made(ask, "it was overtaken")
                 self._changed.clear()
                 await self._changed.wait()
+
+    def _not_made(self, ask: Ask, reason: str) -> None:
+        self._core.call_failed(ask, Problem.UNAVAILABLE, f"not made: {reason}")
+        self._after()
 
     def _may_begin(self) -> bool:
         held = not self._open or self._stopped or not self._core.acts

@@ -125,7 +125,9 @@ class Core(Reactions):
     def got(self, provider: str, machine_id: str, answer: Answer | None, began: float) -> None:
         """A Get was answered; None says that there is no such machine."""
         now, late = self.clocks.now(), self.supply.is_late(provider, machine_id, began)
+        self.supply.epoch = self.epoch if self.supply.has_listed(provider) else None
         self.supplied(self.supply.got(provider, machine_id, answer, began, now))
+        self.supply.epoch = self.epoch
         if late:
             # It settles nothing: what somebody waits for may have been done since.
             self.orders.append(Look(machine_id, provider))
@@ -160,7 +162,9 @@ class Core(Reactions):
 
     def is_wanted(self, ask: does.Ask) -> bool:
         """Whether a call that waited for its turn is still to be made."""
-        return not self.stood_down and (self._is_executing(ask) or self.recovery.wants(ask))
+        if self.stood_down or self.clocks.now() > ask.until:
+            return False
+        return self._is_executing(ask) or self.recovery.wants(ask)
 
     def binding(self, ask: does.Ask) -> Binding:
         """What a Configure's machine is stamped with."""
@@ -229,7 +233,7 @@ class Core(Reactions):
         self.executed(self.execute.tick(now))
         self.cured(self.recovery.tick(now))
         self.readied(self.readiness.tick(now, self._configured, self._is_empty))
-        for cluster in sorted({commitment.cluster for commitment in self.execute} - {""}):
+        for cluster in sorted({commitment.cluster or commitment.leaves for commitment in self.execute} - {""}):
             # After a restart nothing is live before its session, and operators need a moment to come back.
             if not self.demand.live(cluster) and self.demand.away_seconds(cluster, now) >= LIVE_SECONDS:
                 self.executed(self.execute.not_live(cluster))

@@ -4,6 +4,7 @@ The goal is Configured for a cluster under its stamp, Idle, or Speculative. So a
 nobody asked for lead back on the way without a case of their own.
 """
 
+import math
 from typing import Protocol
 
 import msgspec
@@ -109,7 +110,15 @@ class Course:
                 return self._at_draining(commitment, now)
         return self.end(commitment, Outcome.DROPPED, f"the machine is {machine.state.label}")
 
-    def call(self, commitment: Commitment, call: Call, now: float, blob: bytes = b"", grace: int = 0) -> list[Effect]:
+    def call(
+        self,
+        commitment: Commitment,
+        call: Call,
+        now: float,
+        blob: bytes = b"",
+        grace: int = 0,
+        until: float = math.inf,
+    ) -> list[Effect]:
         """Make a call to the provider; from here on its time runs. Where it is not legal as the machine was last seen,
         or no Get has answered in this life, settle that first.
         """
@@ -117,7 +126,7 @@ class Course:
         calling = msgspec.structs.replace(commitment, step=step, began=now, request_id="")
         ask = Ask(calling.machine, calling.provider, call)
         if call is Call.CONFIGURE:
-            ask = msgspec.structs.replace(ask, cluster=calling.cluster, stamp=calling.stamp, blob=blob)
+            ask = msgspec.structs.replace(ask, cluster=calling.cluster, stamp=calling.stamp, blob=blob, until=until)
         if call is Call.DRAIN:
             calling = msgspec.structs.replace(calling, grace_seconds=grace, deadline=now + grace)
             ask = msgspec.structs.replace(ask, grace_seconds=grace)

@@ -105,8 +105,6 @@ class Desk:
         reason = self._shard.core.pause_reason or PAUSED_BY_FLAG
         before = self._shard.core.resume()
         await self._durably(undo=(lambda: self._shard.core.pause(reason)) if before else None)
-        for calls in self._shard.calls.values():
-            calls.nudge()
         return before
 
     async def forget(self, cluster_id: str) -> int:
@@ -127,6 +125,8 @@ class Desk:
             raise
         finally:
             self._shard.pump()
+            for calls in self._shard.calls.values():
+                calls.nudge()
 
     def _provider(self, name: str) -> ProviderStanding:
         core, lists = self._shard.core, self._shard.lists[name]

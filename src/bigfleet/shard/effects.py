@@ -1,6 +1,7 @@
 """What the execute part wants done: values for a shell to carry out, in order."""
 
 import enum
+import math
 
 import msgspec
 
@@ -40,7 +41,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Call the provider. For Configure, `stamp` goes into shard_metadata and `blob` is the user data, a secret."""
+    """Call the provider. For Configure, `stamp` goes into shard_metadata and `blob` is the user data, a secret, with
+    which the call may begin `until` then.
+    """
 
     machine: str
     provider: str
@@ -49,6 +52,7 @@ class Ask(msgspec.Struct, frozen=True):
     stamp: Stamp | None = None
     blob: bytes = b""
     grace_seconds: int = 0
+    until: float = math.inf
 
     def __repr__(self) -> str:
         what = f"{self.machine!r}, {self.provider!r}, {self.call}, {self.cluster!r}, {self.stamp!r}"

@@ -1,6 +1,7 @@
 """The life of an action, from the decision to the machine seen where it was to go. Events in, effects out; no I/O."""
 
 import enum
+import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -9,7 +10,18 @@ from bigfleet.engine.records import Action, Kind
 from bigfleet.model.machine import Call, Machine, MachineState
 from bigfleet.shard.commitments import AWAITING, CALLING, REVOCABLE, Commitment, Commitments, Step
 from bigfleet.shard.course import CALL_SECONDS, PAUSED, Course, Surroundings, instruction, remaining
-from bigfleet.shard.effects import Effect, Held, HoldOut, Incident, Instruct, Outcome, RequestBlob, Settle, WithdrawBlob
+from bigfleet.shard.effects import (
+    Effect,
+    Held,
+    HoldOut,
+    Incident,
+    Instruct,
+    Keep,
+    Outcome,
+    RequestBlob,
+    Settle,
+    WithdrawBlob,
+)
 
 DRAIN_SLACK_SECONDS = 15 * 60.0
 """What a drain may take beyond its grace."""
@@ -35,6 +47,9 @@ class Problem(enum.Enum):
     MISMATCH = Outcome.MISMATCH
 
 
+# Where a new life takes up what an earlier one wrote; from any other step only a Get can tell.
+_RESTORED = {Step.DECIDED: Step.WAITING, Step.WAITING: Step.WAITING, Step.INSTRUCTED: Step.INSTRUCTED}
+
 # Steps in which news of the machine waits: for durability, for an answer or for a Get.
 _DEAF = frozenset({Step.DECIDED, Step.DOUBT, *CALLING})
 
@@ -50,6 +65,8 @@ class Execute:
         self.fenced: set[str] = set()
         """Machines whose last call was fenced; shared with whoever else makes calls (protocol.md 10)."""
         self._paused_at = 0.0
+        # Of commitments to nobody, for whom they are to be once that is durable.
+        self._goals: dict[str, Action] = {}
 
     def __len__(self) -> int:
         return len(self._table)
@@ -88,33 +105,46 @@ class Execute:
                 reason=action.reason,
             )
         elif not standing.cluster and action.kind in (Kind.BOOTSTRAP, Kind.PROVISION):
-            # A machine on its way to nobody is given a goal; how far it has come stays.
-            commitment = msgspec.structs.replace(
-                standing, kind=action.kind, cluster=action.cluster, stamp=action.stamp, reason=action.reason
-            )
+            # It goes on as it did until its goal is durable too.
+            self._goals[action.machine] = action
+            return [Keep(_aimed(standing, action))]
         else:
             return []
         return [self._course.keep(commitment)]
 
     def begin(self, machine_ids: Iterable[str], now: float) -> list[Effect]:
         """These commitments are durable: start what has not been started, or after the pause."""
-        if not self._course.paused:
-            return self._each(machine_ids, now, {Step.DECIDED})
-        decided = [c for c in map(self._table.get, machine_ids) if c is not None and c.step is Step.DECIDED]
-        return [self._course.keep(msgspec.structs.replace(c, step=Step.WAITING)) for c in decided]
+        effects: list[Effect] = []
+        for machine_id in machine_ids:
+            commitment, goal = self._table.get(machine_id), self._goals.pop(machine_id, None)
+            if commitment is None:
+                continue
+            if goal is not None and not commitment.cluster:
+                effects += [self._course.keep(_aimed(commitment, goal)), *self.moved(machine_id, now)]
+            elif commitment.step is Step.DECIDED and self._course.paused:
+                effects.append(self._course.keep(msgspec.structs.replace(commitment, step=Step.WAITING)))
+            elif commitment.step is Step.DECIDED:
+                effects += self._course.advance(commitment, now)
+        return effects
 
     def released(self, machine_ids: Iterable[str]) -> list[Effect]:
         """The decision wants these no more; what a provider knows of already goes on to where it can be left."""
         effects: list[Effect] = []
         for machine_id in machine_ids:
             commitment = self._table.get(machine_id)
-            if commitment is not None and commitment.step in REVOCABLE:
+            if commitment is not None and self._goals.pop(machine_id, None) is not None:
+                effects.append(Keep(commitment))
+            elif commitment is not None and commitment.step in REVOCABLE:
                 effects += self._course.end(commitment, Outcome.DROPPED, "no need takes it any more")
         return effects
 
     def not_live(self, cluster_id: str) -> list[Effect]:
-        """The cluster's demand is not live: what has not reached a provider for it is dropped (protocol.md 11)."""
-        return self.released([commitment.machine for commitment in self if commitment.cluster == cluster_id])
+        """The cluster's demand is not live: what has not reached a provider for it, nor an operator where it is given
+        back, is dropped (protocol.md 11).
+        """
+        dropped = [c.machine for c in self if c.cluster == cluster_id]
+        dropped += [c.machine for c in self if c.leaves == cluster_id and not c.cluster and _waits_to_drain(c)]
+        return self.released(dropped)
 
     # What happens at the provider.
 
@@ -199,7 +229,8 @@ class Execute:
 
     def session_opened(self, now: float) -> list[Effect]:
         """An operator is there: go on with what waited for one."""
-        return self._each([commitment.machine for commitment in self], now, {Step.WAITING})
+        waiting = [each for each in self if each.step is Step.WAITING and not each.unsettled]
+        return [effect for each in waiting for effect in self._course.advance(each, now)]
 
     def unanswered(self, cluster_id: str, now: float) -> list[RequestBlob | Instruct]:
         """What the cluster's operator hears again when it connects, with the grace that remains (protocol.md 14)."""
@@ -225,7 +256,8 @@ class Execute:
         machine = self._around.machine(commitment.machine)
         idle = machine is not None and machine.state is MachineState.IDLE
         if idle and not short and not self._course.paused:
-            return self._course.call(commitment, Call.CONFIGURE, now, blob)
+            until = now + ttl_seconds - CALL_SECONDS if ttl_seconds else math.inf
+            return self._course.call(commitment, Call.CONFIGURE, now, blob, until=until)
         waiting = msgspec.structs.replace(commitment, step=Step.WAITING, request_id="", renewed=short)
         return [self._course.keep(waiting), *self._course.advance(waiting, now)]
 
@@ -295,7 +327,7 @@ class Execute:
                 doubted=None if commitment.doubted is None else commitment.doubted + slept,
             )
             effects.append(self._course.keep(later))
-            if later.step is Step.DOUBT:
+            if later.step is Step.DOUBT or later.unsettled:
                 effects.append(Settle(later.machine, later.provider))
             elif later.step not in _DEAF:
                 effects += self._course.advance(later, now)
@@ -310,7 +342,8 @@ class Execute:
                 continue
             if commitment.request_id:
                 effects.append(WithdrawBlob(commitment.cluster, commitment.request_id))
-            step = Step.INSTRUCTED if commitment.step is Step.INSTRUCTED else Step.DOUBT
+            # What never left the shard is told from a call of unknown end: a drain found now is the provider's own.
+            step = _RESTORED.get(commitment.step, Step.DOUBT)
             # Only a call has been running for a while; what waited for an operator waits anew.
             began = now if commitment.step in REVOCABLE else commitment.began
             self._table.put(msgspec.structs.replace(commitment, step=step, began=began, request_id="", unsettled=True))
@@ -325,8 +358,11 @@ class Execute:
                 # A call always comes back; to end its commitment before would let a second one out beside it.
                 return []
             case Step.WAITING:
-                return course.advance(commitment, now)
+                return settle if commitment.unsettled else course.advance(commitment, now)
             case Step.BLOB:
+                if not self._around.has_session(commitment.cluster):
+                    # An operator that is away has not failed: its time begins anew when it is back.
+                    return [course.keep(msgspec.structs.replace(commitment, began=now))]
                 if taken < self._blob_seconds:
                     return []
                 late = course.end(commitment, Outcome.BOOTSTRAP_ERROR, "the operator did not answer in time")
@@ -336,6 +372,8 @@ class Execute:
                     return settle if commitment.unsettled else []
                 if commitment.kind is Kind.PREEMPT:
                     return course.call(commitment, Call.DRAIN, now)
+                if commitment.unsettled:
+                    return settle
                 return course.give_up(commitment, "pods were left when the grace was over")
         if taken >= _limit(commitment):
             return course.time_out(commitment, f"{commitment.step.value} took {taken:.0f} s")
@@ -345,13 +383,12 @@ class Execute:
         commitment = self._table.get(machine_id)
         return commitment if commitment is not None and commitment.step in CALLING else None
 
-    def _each(self, machine_ids: Iterable[str], now: float, steps: set[Step]) -> list[Effect]:
-        effects: list[Effect] = []
-        for machine_id in machine_ids:
-            commitment = self._table.get(machine_id)
-            if commitment is not None and commitment.step in steps:
-                effects += self._course.advance(commitment, now)
-        return effects
+
+def _aimed(commitment: Commitment, goal: Action) -> Commitment:
+    """A commitment to nobody with a goal; how far the machine has come stays."""
+    return msgspec.structs.replace(
+        commitment, kind=goal.kind, cluster=goal.cluster, stamp=goal.stamp, reason=goal.reason
+    )
 
 
 def _leaves(action: Action, machine: Machine) -> str:
@@ -368,7 +405,12 @@ def _leaves(action: Action, machine: Machine) -> str:
 
 def _is_early_drain(commitment: Commitment) -> bool:
     """Whether it is a drain that no provider knows of."""
-    return bool(commitment.leaves) and commitment.step in REVOCABLE
+    return bool(commitment.leaves) and commitment.step in REVOCABLE and commitment.reason != TAKEN_BACK
+
+
+def _waits_to_drain(commitment: Commitment) -> bool:
+    """Whether it is a drain that nobody at all knows of."""
+    return _is_early_drain(commitment) and commitment.step is not Step.INSTRUCTED
 
 
 def _limit(commitment: Commitment) -> float:

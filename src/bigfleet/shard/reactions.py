@@ -191,6 +191,9 @@ class Reactions(State):
         self.executed(self.execute.session_opened(now))
 
     def _closed(self, cluster: str, now: float) -> None:
+        if self.sessions.of(cluster) is not None:
+            # The end of one that is over was heard after the next had begun.
+            return
         _log.info("session_closed", cluster=cluster)
         self.metrics.session_lifecycle.of("removed").inc()
         self.metrics.active_sessions.set(len(self.sessions))

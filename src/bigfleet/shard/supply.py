@@ -29,7 +29,8 @@ LISTS_TO_AGREE = 3
 _MEMORY_SECONDS = 3600.0
 
 _S = MachineState
-_RUNNING = frozenset({_S.CONFIGURING, _S.CONFIGURED})
+# Seen last in one of these, a machine that drains was not told to by a recovery, and ran in between if not then.
+_BEFORE_A_DRAIN = frozenset({_S.SPECULATIVE, _S.CREATING, _S.IDLE, _S.CONFIGURING, _S.CONFIGURED})
 
 
 class _Turn:
@@ -326,9 +327,9 @@ class Supply:
         turn.effects.append(Changed(machine.id, machine, None, home.name))
 
     def _is_unasked_drain(self, before: Machine, row: Machine) -> bool:
-        if row.state is not _S.DRAINING or before.state not in _RUNNING or row.id in self._foreign:
+        if row.state is not _S.DRAINING or before.state not in _BEFORE_A_DRAIN or row.id in self._foreign:
             return False
-        # A drain of ours can only have been asked for where it is legal: out of Configuring the provider came alone.
+        # A drain of ours can only have been asked for where it is legal: out of any other the provider came alone.
         return row.id not in self._in_flight or not can(Call.DRAIN, before.state, before.host is not None)
 
     # Doubts and absence
