@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bigfleet.kube.client import Client, Patch
-from bigfleet.kube.errors import ApiError, NotFoundError
+from bigfleet.kube.errors import ApiError, NotFoundError, UnreachableError
 from bigfleet.kube.resources import AVAILABLE_CAPACITIES, UPCOMING_NODES, Resource
 from bigfleet.model.crd import NodeRef
 from bigfleet.operator.available import AvailableCapacities
@@ -31,6 +31,11 @@ class Writes:
         self.objects: dict[str, dict[str, Any]] = {}
         self.calls: list[str] = []
         self.refuse = 0
+        self.unanswered = 0
+        """So many writes take effect, and nobody hears so."""
+        self.gate = asyncio.Event()
+        """What answers wait for, once the write has taken effect."""
+        self.gate.set()
         self.mirror: Mirror[Any] = Mirror(cast("Client", self), resource, lambda *_: None)
 
     async def patch(
@@ -41,19 +46,30 @@ class Writes:
         if self.refuse:
             self.refuse -= 1
             raise ApiError("patch", name, "try later", code=500)
+        if subresource and name not in self.objects:
+            raise NotFoundError("patch", name)
         there = self.objects.setdefault(name, {"metadata": {"name": name, "uid": f"uid-{name}"}})
         for key, value in json.loads(msgspec.json.encode(body)).items():
             if key == "metadata":
                 there["metadata"] |= value
             else:
                 there[key] = value
-        return self.shown(name)
+        answer = self.shown(name)
+        if self.unanswered:
+            self.unanswered -= 1
+            raise UnreachableError("patch", name, "timed out")
+        await self.gate.wait()
+        return answer
 
     async def delete(self, _resource: object, name: str, uid: str = "") -> None:
         self.calls.append(f"delete {name}")
         if name not in self.objects:
             raise NotFoundError("delete", name)
         assert uid == f"uid-{name}"
+        self.lose(name)
+
+    def lose(self, name: str) -> None:
+        """Somebody else deletes it."""
         gone = self.shown(name)
         del self.objects[name]
         self.mirror.removed(gone)
@@ -100,6 +116,11 @@ async def stage() -> Any:
     yield stage
     running.cancel()
     await asyncio.wait([running])
+
+
+@pytest.fixture
+def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigfleet.operator.mirror._FIRST_RETRY", 0.0)
 
 
 async def test_the_walk_in_and_out(stage: Stage) -> None:
@@ -177,13 +198,36 @@ async def test_a_new_life_writes_nothing_anew_and_remembers_the_way_out(stage: S
 
 async def test_what_somebody_deletes_or_edits_comes_back(stage: Stage) -> None:
     await stage.hears("configuring")
-    gone = stage.server.shown("m-1")
-    del stage.server.objects["m-1"]
-    stage.server.mirror.removed(gone)
+    stage.server.lose("m-1")
     assert await stage.phase() == "Registered"
     stage.server.objects["m-1"]["status"]["phase"] = "Ready"
     stage.server.mirror.put(stage.server.shown("m-1"))
     assert await stage.phase() == "Registered"
+
+
+@pytest.mark.usefixtures("retries_at_once")
+async def test_what_somebody_deletes_while_our_write_is_answered_comes_back(stage: Stage) -> None:
+    stage.server.gate.clear()
+    await stage.hears("configuring")
+    stage.server.mirror.put(stage.server.shown("m-1"))
+    stage.server.lose("m-1")
+    stage.server.gate.set()
+    assert await stage.phase() == "Registered"
+
+
+@pytest.mark.parametrize("listed", [False, True])
+async def test_what_is_dropped_after_a_write_without_an_answer_goes_when_it_shows(stage: Stage, listed: bool) -> None:
+    stage.server.unanswered = 1
+    await stage.hears("idle")
+    stage.nodes.heard(update("speculative"), 0.0)
+    await settle()
+    shown = stage.server.shown("m-1")
+    if listed:
+        stage.server.mirror.replaced([shown])
+    else:
+        stage.server.mirror.put(shown)
+    await settle()
+    assert stage.server.objects == {}
 
 
 async def test_what_the_shard_does_not_name_after_a_connect_is_garbage(stage: Stage) -> None:
@@ -238,8 +282,8 @@ async def test_without_a_session_nothing_is_garbage(stage: Stage) -> None:
     assert await stage.phase() == "Registered"
 
 
-async def test_a_write_that_fails_is_made_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigfleet.operator.mirror._FIRST_RETRY", 0.0)
+@pytest.mark.usefixtures("retries_at_once")
+async def test_a_write_that_fails_is_made_again(stage: Stage) -> None:
     stage.server.refuse = 2
     assert await stage.hears("configuring") == "Registered"
 
@@ -293,6 +337,26 @@ class TestAvailable:
             "estimatedProvisioningTime": "0s",
         }
         assert server.objects["profile-f00"]["metadata"]["labels"] == {MANAGED_BY: OURS}
+
+    @pytest.mark.parametrize("told", ["edited", "deleted", "not listed"])
+    async def test_what_the_watch_tells_before_our_write_is_answered_is_put_right(self, told: str) -> None:
+        server, available, running = await self.said()
+        server.gate.clear()
+        available.heard(self.update("f00"))
+        await settle()
+        match told:
+            case "edited":
+                server.objects["profile-f00"]["spec"]["availableCount"] = 99
+                server.mirror.put(server.shown("profile-f00"))
+            case "deleted":
+                server.lose("profile-f00")
+            case _:
+                server.objects.clear()
+                server.mirror.replaced([])
+        server.gate.set()
+        await settle()
+        running.cancel()
+        assert server.objects["profile-f00"]["spec"]["availableCount"] == 4
 
     async def test_profiles_that_are_asked_for_no_more_go(self) -> None:
         server, available, running = await self.said(self.update("f00"), self.update("f01"))

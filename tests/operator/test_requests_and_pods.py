@@ -79,6 +79,21 @@ def seen() -> Seen:
 
 
 class TestRequests:
+    @pytest.mark.parametrize(("gone", "stays"), [("first", "second"), ("second", "first")])
+    def test_of_two_requests_for_a_pod_the_one_that_stays_speaks_for_it(
+        self, seen: Seen, gone: str, stays: str
+    ) -> None:
+        requests = seen.view.requests
+        requests.put(request("first", pod="a"))
+        requests.put(request("second", pod="a"))
+        requests.removed(request(gone, pod="a"))
+        assert requests.speaks_for("a")
+        assert requests.row_of_pod("a") is not None
+        requests.put(request(gone, pod="b"))
+        requests.removed(request(stays, pod="a"))
+        assert not requests.speaks_for("a")
+        assert requests.speaks_for("b")
+
     def test_they_make_the_rows_that_aggregation_makes(self, seen: Seen) -> None:
         requests = [request("a"), request("b", cpu="2"), request("c", priority=7)]
         seen.view.requests.replaced(requests)

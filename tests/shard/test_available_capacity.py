@@ -154,6 +154,16 @@ def test_a_profile_that_is_asked_for_no_more_ends_with_nothing_once() -> None:
     assert len(told(capacity, (WEB, IDLE), (BATCH, IDLE))) == 1, "it is back"
 
 
+def test_a_profile_that_went_and_came_back_between_two_looks_is_told_again() -> None:
+    capacity = met(WEB, BATCH)
+    told(capacity, (WEB, IDLE), (BATCH, IDLE))
+    capacity.rolled_up("c", [WEB], 1)
+    capacity.rolled_up("c", [WEB, BATCH], 2)
+    (again,) = told(capacity, (WEB, IDLE), (BATCH, IDLE))
+    assert (again.supersedes_key, again.available_count) == (f"available:{BATCH.fingerprint}", 42)
+    assert told(capacity, (WEB, IDLE), (BATCH, IDLE)) == []
+
+
 def test_an_operator_that_connects_hears_what_was_said_last() -> None:
     capacity = met(WEB, BATCH)
     first = told(capacity, (WEB, IDLE), (BATCH, NOTHING))

@@ -9,7 +9,7 @@ from datetime import datetime
 import structlog
 
 from bigfleet.kube.client import Client, Patch
-from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError
+from bigfleet.kube.errors import ApiError, NotFoundError
 from bigfleet.kube.resources import CAPACITY_REQUESTS
 from bigfleet.operator.requests import Waiting
 from bigfleet.telemetry.metrics import OperatorMetrics
@@ -69,11 +69,12 @@ class Acknowledger:
             await self._client.patch(
                 CAPACITY_REQUESTS, request.name, body, request.namespace, "status", content=Patch.MERGE
             )
-        except (NotFoundError, ConflictError):
-            # Gone, or another of that name by now; that one waits for a roll-up of its own.
+        except NotFoundError:
+            # The watch will show it.
             pass
         except ApiError as error:
-            # The next acknowledgement takes it up again, since it still waits.
+            # The next acknowledgement takes it up again, if it still waits: a conflict may mean that another has its
+            # name by now, or only that others wrote to it at the same time.
             self._under_way.discard(request.uid)
             _log.warning("acknowledge_failed", request=f"{request.namespace}/{request.name}", error=str(error))
         else:

@@ -68,7 +68,10 @@ class Bootstrap:
         self._machines, self._node_objects, self._send, self._began = machines, node_objects, send, began
         self._now, self._kubelet_version, self._sleep = now, kubelet_version, sleep
         self._standing: dict[str, pb.BootstrapRequest] = {}
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: asyncio.Queue[pb.BootstrapRequest] = asyncio.Queue()
+        # What the workers are at, and what of it was withdrawn and not asked anew.
+        self._in_hand: list[str] = []
+        self._over: set[str] = set()
 
     def asked(self, request: pb.BootstrapRequest) -> None:
         """A request has come; one that waits already is answered once."""
@@ -78,11 +81,14 @@ class Bootstrap:
             self._answer(request.request_id, error="the request has no usable id, or too many wait")
         elif request.request_id not in self._standing:
             self._standing[request.request_id] = request
-            self._queue.put_nowait(request.request_id)
+            self._over.discard(request.request_id)
+            self._queue.put_nowait(request)
 
     def withdrawn(self, request_id: str) -> None:
         """The request stands no more: no answer, and its token goes."""
         self._standing.pop(request_id, None)
+        if request_id in self._in_hand:
+            self._over.add(request_id)
         self._tokens.withdraw(request_id)
 
     def closed(self) -> None:
@@ -97,24 +103,31 @@ class Bootstrap:
 
     async def _work(self) -> None:
         while True:
-            request = self._standing.get(await self._queue.get())
-            if request is None:
+            request = await self._queue.get()
+            if self._standing.get(request.request_id) is not request:
                 continue
-            try:
-                data, token = await self._patiently(request)
-            except (
-                _RefusedError,
-                ApiError,
-                ClusterAccessError,
-                NodeInTheWayError,
-                RenderError,
-                SkewError,
-                TokenError,
-            ) as error:
-                # Another machine may join while an old Node stands in the way of this one.
-                self._settle(request, error=str(error), about_machine=isinstance(error, NodeInTheWayError))
-            else:
-                self._settle(request, data, token.seconds_left)
+            self._in_hand.append(request.request_id)
+            await self._see_to(request)
+            self._in_hand.remove(request.request_id)
+            if request.request_id not in self._in_hand:
+                self._over.discard(request.request_id)
+
+    async def _see_to(self, request: pb.BootstrapRequest) -> None:
+        try:
+            data, token = await self._patiently(request)
+        except (
+            _RefusedError,
+            ApiError,
+            ClusterAccessError,
+            NodeInTheWayError,
+            RenderError,
+            SkewError,
+            TokenError,
+        ) as error:
+            # Another machine may join while an old Node stands in the way of this one.
+            self._settle(request, error=str(error), about_machine=isinstance(error, NodeInTheWayError))
+        else:
+            self._settle(request, data, token.seconds_left)
 
     def _settle(
         self,
@@ -176,7 +189,8 @@ class Bootstrap:
             raise _RefusedError("withdrawn")
         token = await self._tokens.issue(request.request_id, request.machine_id)
         if self._standing.get(request.request_id) is not request:
-            if request.request_id not in self._standing:
+            # Of a session that is over it stays: the next asks for this very token, and may have been answered with it.
+            if request.request_id in self._over:
                 self._tokens.withdraw(request.request_id)
             raise _RefusedError("withdrawn")
         self._began(request.machine_id)

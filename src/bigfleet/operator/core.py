@@ -163,6 +163,7 @@ class Core:
         parts.upcoming.opened(now)
         parts.available.opened(now)
         parts.drains.opened()
+        parts.node_objects.opened()
         self._next = now if self._synced else math.inf
         self.tick()
 
@@ -222,9 +223,14 @@ class Core:
         """Time has passed."""
         now = self._clocks.now()
         for each in self.parts.upcoming.tick(now):
-            self.parts.machines.forget(each.metadata.annotations.get(MACHINE, ""))
-            if each.status is not None and each.status.node_ref is not None:
-                self.parts.node_objects.left(each.status.node_ref.name, each.status.provider_id)
+            machine_id = each.metadata.annotations.get(MACHINE, "")
+            machine = self.parts.machines.get(machine_id)
+            self.parts.machines.forget(machine_id)
+            if each.status is not None:
+                # Without a reference there may be a Node all the same, one that is not Ready.
+                named = machine_id if machine is None else machine.node_name
+                name = named if each.status.node_ref is None else each.status.node_ref.name
+                self.parts.node_objects.left(name, each.status.provider_id)
         self.parts.available.tick(now)
         if self._say is not None and now >= self._next:
             self._roll_up(now)
@@ -310,12 +316,13 @@ class Core:
 
     def _node_changed(self, name: str) -> None:
         parts = self.parts
+        former = parts.readiness.machine_of(name) or parts.machines.by_node_name(name)
         for frame in parts.readiness.node_changed(name):
             self.send(frame)
         parts.node_objects.node_changed(name)
         parts.drains.node_changed(name)
         node = self.view.nodes.get(name)
-        machine = parts.machines.by_node_name(name) if node is None else parts.machines.of(node)
+        machine = former if node is None else parts.machines.of(node)
         if machine is not None:
             parts.upcoming.node_changed(machine.id, self._clocks.now())
 

@@ -30,6 +30,8 @@ _LOOK_AGAIN_SECONDS = 1.0
 _EMPTY_SECONDS = 2.0
 _KUBELET_SECONDS = 10.0
 _MAX_REASON = 400
+# Held for nobody: what becomes of it hangs on what the shard says of its machine.
+_FREED = frozenset({Phase.SUSPENDED, Phase.LEAVING})
 
 _DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
 
@@ -173,7 +175,7 @@ class Drains:
         """The shard says how a machine stands; returns its Node where that has been waited for."""
         node = find_node(self._nodes, machine.node_name, machine)
         hold = None if node is None else self._holds.get(node.metadata.name)
-        return [] if hold is None or hold.phase is not Phase.SUSPENDED else [hold.node]
+        return [] if hold is None or hold.phase not in _FREED else [hold.node]
 
     def _freed(self, hold: Hold) -> Phase:
         """What becomes of a node that nobody wants drained, by what this session has said of its machine.
@@ -195,7 +197,7 @@ class Drains:
         hold = self._holds.get(node)
         if hold is None or self.node_changed(node):
             return None
-        if hold.phase is Phase.SUSPENDED:
+        if hold.phase in _FREED:
             self._judge(hold, now)
         match hold.phase:
             case Phase.CORDONING:
@@ -282,8 +284,8 @@ class Drains:
         _log.warning("drain_failed", node=hold.node, instruction=hold.instruction, reason=reason)
         self._report(hold.instruction, hold.called, _FAILED, reason)
         if hold.kind == pb.ReclaimInstruction.KIND_RECLAIM:
-            # What an earlier life began may have ended long ago, and its machine be gone.
-            hold.phase = self._freed(hold) if hold.resumed else Phase.UNCORDONING
+            # What an earlier life or session began may be over by now, and its machine with the provider, or gone.
+            hold.phase = self._freed(hold)
         else:
             hold.phase = Phase.FAILED
 

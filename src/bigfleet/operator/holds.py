@@ -40,7 +40,7 @@ class Phase(Enum):
     SUSPENDED = auto()
     """Nobody wants it drained any more, but whether its machine is still there is not known: it stays cordoned."""
     LEAVING = auto()
-    """Nobody wants it drained any more, for its machine has left: it stays cordoned until the Node goes."""
+    """Nobody wants it drained any more, for its machine leaves: it stays cordoned unless that is said to be well."""
     UNCORDONING = auto()
 
 
@@ -88,7 +88,6 @@ class Hold:
         "node",
         "phase",
         "recordoned",
-        "resumed",
         "returning",
         "tries",
         "uid",
@@ -112,8 +111,6 @@ class Hold:
         self.empty_since: float | None = None
         # The version of the Node whose missing cordon has been put back.
         self.recordoned = ""
-        # From what an earlier life wrote, and not heard of since.
-        self.resumed = False
         # This session has been asked to have the Node deleted.
         self.disowned = False
 
@@ -144,7 +141,6 @@ def from_node(node: Node, instruction: str, now: float, wall: datetime) -> Hold:
     number = _KIND.Value(kind) if kind in _KIND.keys() else pb.ReclaimInstruction.KIND_UNSPECIFIED  # noqa: SIM118
     called = annotations.get(CALLED, node.metadata.name)
     hold = Hold(node, called, instruction, number, now + min(max(left, 0.0), MAX_GRACE), deadline)
-    hold.resumed = True
     if node.spec.unschedulable:
         hold.phase = Phase.EVICTING
     return hold

@@ -56,6 +56,10 @@ class Mirror(Generic[T]):
         # Being written now, and those of them that were queued meanwhile.
         self._busy: set[str] = set()
         self._anew: set[str] = set()
+        # Those of them that the watch has told of since: the answer to the write may be older than that.
+        self._told: set[str] = set()
+        # Dropped while a write of theirs may yet show.
+        self._unsure: set[str] = set()
         self._retrying: set[str] = set()
         self._waits: dict[str, float] = {}
 
@@ -64,17 +68,22 @@ class Mirror(Generic[T]):
     def replaced(self, objects: Sequence[T]) -> None:
         """These are all there are."""
         former, self._actual = self._actual, {each.metadata.name: each for each in objects}
-        for name in former.keys() | self._actual.keys():
+        self._told |= self._busy
+        self._unsure &= self._actual.keys() | self._busy
+        for name in former.keys() | self._actual.keys() | self._busy:
             self._look_at(name)
 
     def put(self, each: T) -> None:
         """An object is new, or another than it was."""
         self._actual[each.metadata.name] = each
+        self._told |= self._busy & {each.metadata.name}
         self._look_at(each.metadata.name)
 
     def removed(self, each: T) -> None:
         """An object is gone."""
         self._actual.pop(each.metadata.name, None)
+        self._told |= self._busy & {each.metadata.name}
+        self._unsure.discard(each.metadata.name)
         self._look_at(each.metadata.name)
 
     # What should be.
@@ -93,11 +102,14 @@ class Mirror(Generic[T]):
     def want(self, each: T) -> None:
         """There should be this object, just so."""
         self._wanted[each.metadata.name] = each
+        self._unsure.discard(each.metadata.name)
         self._look_at(each.metadata.name)
 
     def drop(self, name: str) -> None:
         """There should be no such object."""
         self._wanted.pop(name, None)
+        if name in self._waits or name in self._busy:
+            self._unsure.add(name)
         self._enqueue(name)
 
     # The writes between.
@@ -128,6 +140,7 @@ class Mirror(Generic[T]):
                 self._waits.pop(name, None)
             finally:
                 self._busy.discard(name)
+                self._told.discard(name)
             if name in self._anew:
                 self._anew.discard(name)
                 self._enqueue(name)
@@ -140,7 +153,11 @@ class Mirror(Generic[T]):
     def _look_at(self, name: str) -> None:
         """An object that nobody has said anything about yet is left alone: the shard may still name it."""
         wanted = self._wanted.get(name)
-        if wanted is not None and not _equal(wanted, self._actual.get(name)):
+        if wanted is None:
+            differs = name in self._unsure and name in self._actual
+        else:
+            differs = not _equal(wanted, self._actual.get(name))
+        if differs:
             self._enqueue(name)
 
     def _enqueue(self, name: str) -> None:
@@ -155,24 +172,26 @@ class Mirror(Generic[T]):
                 await self._delete(name, actual.metadata.uid)
             return
         if not _equal_but_status(wanted, actual):
-            written = await self._apply(wanted, "apply", "", {"status"})
-            actual = self._actual[name] = written
+            actual = await self._apply(wanted, "apply", "", {"status"})
         if not _equal_status(wanted, actual):
-            self._actual[name] = await self._apply(wanted, "status", "status", {"spec"})
+            await self._apply(wanted, "status", "status", {"spec"})
 
     async def _apply(self, wanted: T, what: str, subresource: str, without: set[str]) -> T:
-        whole = msgspec.to_builtins(wanted)
+        name, whole = wanted.metadata.name, msgspec.to_builtins(wanted)
         body = {key: value for key, value in whole.items() if key not in without}
         if subresource:
-            body["metadata"] = {"name": wanted.metadata.name}
+            body["metadata"] = {"name": name}
+        self._told.discard(name)
         try:
             written: T = await self._client.patch(
-                self._resource, wanted.metadata.name, body, subresource=subresource, content=Patch.APPLY, manager=OURS
+                self._resource, name, body, subresource=subresource, content=Patch.APPLY, manager=OURS
             )
         except ApiError:
             self._wrote(what, "error")
             raise
         self._wrote(what, "success")
+        if name not in self._told:
+            self._actual[name] = written
         return written
 
     async def _delete(self, name: str, uid: str) -> None:

@@ -19,6 +19,7 @@ from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects import Node
 from bigfleet.kube.resources import LEASES, NODES
 from bigfleet.operator.machines import GONE, Machine, Machines, NodesSeen, belongs
+from bigfleet.operator.upcoming import SETTLED_SECONDS
 from bigfleet.operator.waiting import Waiting, until_woken
 
 LEASE_SECONDS = 60.0
@@ -67,14 +68,26 @@ class NodeObjects:
         self._in_session = False
         self._due: dict[str, float] = {}
         self._more = asyncio.Event()
+        # Nodes by name, each with its UID: whose machines have left by what this session knows, and whose machines were
+        # said to leave, which a later session does not say again.
         self._departed: dict[str, str] = {}
+        self._suspects: dict[str, str] = {}
+        self._settles = math.inf
         self._watched: dict[str, _Watched] = {}
 
     # What happens.
 
+    def opened(self) -> None:
+        """A session begins. What an earlier one had leave has left, unless this one names it."""
+        self._settles = self._now() + SETTLED_SECONDS
+        for name in self._suspects:
+            self._look_at(name, self._settles)
+
     def closed(self) -> None:
         """The session is over: what it said of machines may be so no more."""
         self._in_session = False
+        self._settles = math.inf
+        self._suspects |= self._departed
         self._departed.clear()
 
     def heard(self, machine: Machine) -> None:
@@ -82,6 +95,7 @@ class NodeObjects:
         self._in_session = True
         for node in self._nodes_of(machine.node_name, machine.provider_id):
             if machine.state in GONE:
+                self._suspects[node.metadata.name] = node.metadata.uid
                 self._look_at(node.metadata.name, 0.0)
             elif belongs(node, machine):
                 self.let_be(node.metadata.name)
@@ -95,6 +109,7 @@ class NodeObjects:
     def let_be(self, node_name: str) -> None:
         """The machine of that Node has not left after all."""
         self._departed.pop(node_name, None)
+        self._suspects.pop(node_name, None)
 
     def is_alive(self, node_name: str) -> bool:
         """Whether the Node's Lease was seen renewed for ALIVE_SECONDS, and not long ago."""
@@ -107,6 +122,7 @@ class NodeObjects:
         """The Node of that name has come, gone or changed."""
         if self._nodes.get(name) is None:
             self._watched.pop(name, None)
+            self._suspects.pop(name, None)
         if name not in self._due and (node := self._nodes.get(name)) is not None and self._is_left_over(node):
             self._look_at(name, 0.0)
 
@@ -157,6 +173,8 @@ class NodeObjects:
 
     def _is_left_over(self, node: Node) -> bool:
         if self._departed.get(node.metadata.name) == node.metadata.uid:
+            return True
+        if self._now() >= self._settles and self._suspects.get(node.metadata.name) == node.metadata.uid:
             return True
         machine = self._machines.of(node) or self._machines.by_node_name(node.metadata.name)
         if machine is None or not self._in_session:

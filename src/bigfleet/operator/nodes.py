@@ -11,7 +11,8 @@ class Nodes:
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
         self._nodes: dict[str, Node] = {}
-        self._by_provider_id: dict[str, str] = {}
+        # Their names; a host has two while the Node of an earlier binding is there.
+        self._by_provider_id: dict[str, list[str]] = {}
 
     def __iter__(self) -> Iterator[Node]:
         return iter(list(self._nodes.values()))
@@ -34,12 +35,10 @@ class Nodes:
     def put(self, node: Node) -> None:
         """A Node is new, or another than it was."""
         name = node.metadata.name
-        former = self._nodes.get(name)
-        if former is not None and former.spec.provider_id != node.spec.provider_id:
-            self._by_provider_id.pop(former.spec.provider_id, None)
+        self._take_from_host(name)
         self._nodes[name] = node
         if node.spec.provider_id:
-            self._by_provider_id[node.spec.provider_id] = name
+            self._by_provider_id.setdefault(node.spec.provider_id, []).append(name)
         self._changed(name)
 
     def removed(self, node: Node) -> None:
@@ -51,13 +50,20 @@ class Nodes:
         return self._nodes.get(name)
 
     def by_provider_id(self, provider_id: str) -> Node | None:
-        """The Node that its provider calls so."""
-        return self._nodes.get(self._by_provider_id.get(provider_id, ""))
+        """The Node that its provider calls so; of several the one that was heard of last."""
+        names = self._by_provider_id.get(provider_id)
+        return None if names is None else self._nodes[names[-1]]
 
     def _take_out(self, name: str) -> None:
-        node = self._nodes.pop(name, None)
-        if node is None:
+        self._take_from_host(name)
+        if self._nodes.pop(name, None) is not None:
+            self._changed(name)
+
+    def _take_from_host(self, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is None or not node.spec.provider_id:
             return
-        if self._by_provider_id.get(node.spec.provider_id) == name:
+        names = self._by_provider_id[node.spec.provider_id]
+        names.remove(name)
+        if not names:
             del self._by_provider_id[node.spec.provider_id]
-        self._changed(name)

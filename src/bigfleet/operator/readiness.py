@@ -70,6 +70,10 @@ class Readiness:
             return []
         return self._report(machine)
 
+    def machine_of(self, node_name: str) -> Machine | None:
+        """The machine whose Node was last seen under that name, where the shard calls it otherwise."""
+        return self._machines.get(self._machine_of.get(node_name, ""))
+
     def state(self, machine: Machine) -> pb.NodeReadyReport.State.ValueType:
         """How far the machine's Node has come; Ready is taken back within a binding only when the Node is gone."""
         node = find_node(self._nodes, machine.node_name, machine)

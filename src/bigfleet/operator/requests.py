@@ -47,6 +47,8 @@ class Requests:
         self._waiting: dict[Key, Waiting] = {}
         self._pod_of: dict[Key, str] = {}
         self._of_pod: dict[str, Key] = {}
+        # Of pods with several requests, those that do not speak for them now; kept apart, for hardly a pod has any.
+        self._besides: dict[str, list[Key]] = {}
         self._refused: dict[Key, str] = {}
 
     def __len__(self) -> int:
@@ -128,13 +130,23 @@ class Requests:
             self._unset_pod(key, former)
         if pod:
             self._pod_of[key] = pod
+            if (other := self._of_pod.get(pod)) is not None:
+                self._besides.setdefault(pod, []).append(other)
             self._of_pod[pod] = key
 
     def _unset_pod(self, key: Key, pod: str) -> None:
         del self._pod_of[key]
-        if self._of_pod.get(pod) == key:
+        others = self._besides.pop(pod, [])
+        if self._of_pod[pod] != key:
+            others.remove(key)
+        elif others:
+            self._of_pod[pod] = others.pop()
+            self._spoken_for(pod)
+        else:
             del self._of_pod[pod]
             self._spoken_for(pod)
+        if others:
+            self._besides[pod] = others
 
     def _remove(self, key: Key) -> None:
         self._aggregator.remove(*key)

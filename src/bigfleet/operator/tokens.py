@@ -124,8 +124,10 @@ class Tokens:
         """Delete what has served, was withdrawn or has expired, until cancelled."""
         while True:
             self._more.clear()
-            for request_id in [*self._doomed, *(each.request for each in self._issued.values() if self._is_over(each))]:
-                await self._remove(request_id)
+            for request_id in list(self._issued):
+                # Judged when its turn comes: it may have been asked for again meanwhile.
+                if request_id in self._doomed or self._is_over(self._issued[request_id]):
+                    await self._remove(request_id)
             if not self._more.is_set():
                 await self._wait(_SWEEP_SECONDS, self._more)
 
@@ -202,10 +204,7 @@ class Tokens:
         return issued.expires <= self._wall()
 
     async def _remove(self, request_id: str) -> None:
-        issued = self._issued.get(request_id)
-        if issued is None:
-            self._doomed.discard(request_id)
-            return
+        issued = self._issued[request_id]
         try:
             await self._delete(issued.name, issued.uid)
         except ApiError as error:

@@ -93,7 +93,8 @@ class Keeper:
                 spec=spec,
             )
             try:
-                self._requests.put(await self._client.create(CAPACITY_REQUESTS, request, key[0]))
+                with self._requests.writing(key):
+                    self._requests.wrote(await self._client.create(CAPACITY_REQUESTS, request, key[0]))
             except AlreadyExistsError:
                 # Made before this process knew of it, or somebody took the label off.
                 await self._correct(key, spec, owner, label=True)
@@ -113,9 +114,10 @@ class Keeper:
         if label:
             patch.append({"op": "add", "path": "/metadata/labels", "value": dict(LABELS)})
         namespace, name = key
-        self._requests.put(
-            await self._client.patch(CAPACITY_REQUESTS, name, patch, namespace, content=Patch.JSON, manager=NAME)
-        )
+        with self._requests.writing(key):
+            self._requests.wrote(
+                await self._client.patch(CAPACITY_REQUESTS, name, patch, namespace, content=Patch.JSON, manager=NAME)
+            )
 
     async def _withdraw(self, key: Key, made: Made | None) -> Outcome:
         if made is None:

@@ -4,7 +4,8 @@ A pod's request has one name for the pod's whole life, so every key stands alone
 name is another key, and a second request for one pod is a key without a pod.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -115,6 +116,8 @@ class Requests:
     def __init__(self, changed: Changed) -> None:
         self._changed = changed
         self._made: dict[Key, Made] = {}
+        # Being written, and the watch has told nothing of them since.
+        self._writing: set[Key] = set()
 
     def keys(self) -> set[Key]:
         """All that are there."""
@@ -124,20 +127,36 @@ class Requests:
         """The request of this key."""
         return self._made.get(key)
 
+    @contextmanager
+    def writing(self, key: Key) -> Iterator[None]:
+        """One is being written, until its answer is there or there is none."""
+        self._writing.add(key)
+        try:
+            yield
+        finally:
+            self._writing.discard(key)
+
+    def wrote(self, request: CapacityRequest) -> None:
+        """The answer to a write; what the watch has told since the write began may be newer."""
+        if (request.metadata.namespace, request.metadata.name) in self._writing:
+            self.put(request)
+
     def replaced(self, objects: Iterable[CapacityRequest]) -> None:
         """All of ours there are."""
-        gone = self.keys()
+        gone = self.keys() | self._writing
+        self._writing.clear()
         for request in objects:
             self.put(request)
             gone.discard((request.metadata.namespace, request.metadata.name))
         for key in gone:
-            del self._made[key]
+            self._made.pop(key, None)
             self._changed(key)
 
     def put(self, request: CapacityRequest) -> None:
         """One of ours, seen or just written."""
         metadata = request.metadata
         key = (metadata.namespace, metadata.name)
+        self._writing.discard(key)
         made = Made(metadata.uid, request.spec, metadata.owner_references)
         if self._made.get(key) != made:
             self._made[key] = made
@@ -145,6 +164,7 @@ class Requests:
 
     def removed(self, request: CapacityRequest) -> None:
         """One that is gone, or ours no longer."""
+        self._writing.discard((request.metadata.namespace, request.metadata.name))
         self.drop((request.metadata.namespace, request.metadata.name), request.metadata.uid)
 
     def drop(self, key: Key, uid: str) -> None:

@@ -66,6 +66,8 @@ class _Cluster:
     def __init__(self, now: float) -> None:
         self.profiles: frozenset[str] = frozenset()
         self.told: dict[str, _Told] = {}
+        # Those of them that were out of a roll-up since the last look: the operator has let go of what it was told.
+        self.left: set[str] = set()
         self.due = now
 
 
@@ -82,6 +84,7 @@ class AvailableCapacity:
         fingerprints = frozenset(profile.fingerprint for profile in profiles)
         if not fingerprints <= cluster.profiles:
             cluster.due = min(cluster.due, now)
+        cluster.left |= cluster.told.keys() - fingerprints
         cluster.profiles = fingerprints
 
     def forget(self, cluster_id: str) -> None:
@@ -108,10 +111,11 @@ class AvailableCapacity:
         for answer in answers:
             fingerprint = answer.profile.fingerprint
             told, known = _told(answer, eta), before.pop(fingerprint, None)
-            if known is None or _is_news(told, known):
+            if known is None or fingerprint in cluster.left or _is_news(told, known):
                 known = told
                 news.append(told)
             cluster.told[fingerprint] = known
+        cluster.left.clear()
         return [told.frame() for told in (*news, *(_Told(gone.profile) for gone in before.values()))]
 
     def replay(self, cluster_id: str) -> list[pb.AvailableCapacityUpdate]:

@@ -54,6 +54,7 @@ class Life:
         self.objects.closed()
         self.machines.opened()
         self.work.opened()
+        self.objects.opened()
 
     def reclaim(self, *nodes: str, name: str = "i-1", grace: int = 300, kind: Any = Kind.KIND_RECLAIM) -> None:
         self.work.instructed(
@@ -86,6 +87,7 @@ async def living(server: FakeServer, *, named: bool = True) -> AsyncIterator[Lif
     life.work.resumed()
     tasks = asyncio.create_task(life.work.run()), asyncio.create_task(life.objects.run())
     life.work.opened()
+    life.objects.opened()
     for each in life.nodes if named else ():
         life.hear(each.metadata.name)
     try:

@@ -1,5 +1,5 @@
-"""An API server in memory, as far as the operator uses one: versions, UIDs, preconditions, merge patches, watches and
-evictions under disruption budgets. And a clock that moves when a test says so."""
+"""An API server in memory, as far as the operator uses one: versions, UIDs, preconditions, merge patches, applies,
+watches and evictions under disruption budgets. And a clock that moves when a test says so."""
 
 import asyncio
 import base64
@@ -92,6 +92,8 @@ class FakeServer:
         self.evictions: list[tuple[str, int | None]] = []
         self.refuse: Callable[[str, str], Exception | None] = lambda _verb, _name: None
         """Asked before each call with verb and name: what to raise instead."""
+        self.late: Callable[[str, str], asyncio.Event | None] = lambda _verb, _name: None
+        """Asked before each call with verb and name: what the answer waits for, once the call has taken effect."""
         self.die_at: tuple[int, bool] | None = None
         """The call, counted from here, at which the caller dies, and whether it still takes effect."""
         self.died = asyncio.Event()
@@ -135,11 +137,14 @@ class FakeServer:
         name: str,
         body: dict[str, Any],
         namespace: str = "",
+        subresource: str = "",
         content: Patch = Patch.MERGE,
         manager: str = "",
     ) -> T:
         def patched() -> T:
-            assert content is Patch.MERGE
+            if content is Patch.APPLY and (resource.plural, namespace, name) not in self.objects and not subresource:
+                return self._typed(resource, self.put(resource, body, namespace))
+            assert content in (Patch.MERGE, Patch.APPLY)
             there = self._find(resource, namespace, name)
             meta = body["metadata"]
             if meta.get("uid", there["metadata"]["uid"]) != there["metadata"]["uid"]:
@@ -261,7 +266,10 @@ class FakeServer:
                 await asyncio.Event().wait()
         if (error := self.refuse(verb, name)) is not None:
             raise error
-        return does()
+        gate, answer = self.late(verb, name), does()
+        if gate is not None:
+            await gate.wait()
+        return answer
 
     def _of(self, resource: Resource[Any]) -> Sequence[dict[str, Any]]:
         return [each for (plural, _, _), each in self.objects.items() if plural == resource.plural]

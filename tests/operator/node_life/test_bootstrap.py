@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -15,7 +16,7 @@ from bigfleet.kube.config import ServerConfig
 from bigfleet.kube.errors import ApiError, ForbiddenError, UnreachableError
 from bigfleet.kube.resources import CONFIG_MAPS, LEASES, NODES, SECRETS
 from bigfleet.model.labels import KUBELET_VERSION
-from bigfleet.operator.bootstrap import MAX_STANDING, Bootstrap
+from bigfleet.operator.bootstrap import CONCURRENCY, MAX_STANDING, Bootstrap
 from bigfleet.operator.cluster_access import ClusterAccess, ClusterAccessError
 from bigfleet.operator.machines import Machines
 from bigfleet.operator.node_objects import NodeObjects
@@ -190,6 +191,72 @@ async def test_nothing_is_said_to_a_session_that_has_not_asked(server: FakeServe
         await settle()
         assert len(life.sent) == 1
     assert len(server.names(SECRETS)) == 1
+
+
+def first_create_is_late(server: FakeServer) -> asyncio.Event:
+    """Whatever is made first is there at once, and its maker hears so when the event is set."""
+    gate, gates = asyncio.Event(), itertools.count()
+    server.late = lambda verb, _name: gate if verb == "create" and next(gates) == 0 else None
+    return gate
+
+
+async def test_an_answer_that_comes_after_its_session_leaves_the_token_to_the_next(server: FakeServer) -> None:
+    late = first_create_is_late(server)
+    async with living(server) as life:
+        life.ask()
+        await settle()
+        life.bootstrap.closed()
+        life.ask()
+        await settle()
+        assert token(server) in life.sent[0].user_data.decode()
+        late.set()
+        await settle()
+        assert len(server.names(SECRETS)) == 1
+
+
+async def test_a_request_asked_anew_while_it_waits_is_answered_once_and_keeps_its_token(server: FakeServer) -> None:
+    gate = asyncio.Event()
+    server.late = lambda verb, _name: gate if verb == "create" else None
+    async with living(server) as life:
+        for number in range(CONCURRENCY):
+            life.ask(f"r-{number}", f"m-{number}")
+        life.ask("r-x", "m-x")
+        await settle()
+        life.bootstrap.closed()
+        life.ask("r-x", "m-x")
+        gate.set()
+        await settle()
+        ((request, data, error),) = life.answers()
+        assert (request, error) == ("r-x", "")
+        assert f"bootstrap-token-{data.split()[3][:6]}" in server.names(SECRETS)
+
+
+async def test_a_request_withdrawn_while_its_token_is_made_leaves_none_whatever_becomes_of_the_session(
+    server: FakeServer,
+) -> None:
+    late = first_create_is_late(server)
+    async with living(server) as life:
+        life.ask()
+        await settle()
+        life.bootstrap.withdrawn("r-1")
+        life.bootstrap.closed()
+        late.set()
+        await settle()
+    assert server.names(SECRETS) == []
+
+
+async def test_a_request_withdrawn_and_asked_anew_keeps_its_token(server: FakeServer) -> None:
+    late = first_create_is_late(server)
+    async with living(server) as life:
+        life.ask()
+        await settle()
+        life.bootstrap.withdrawn("r-1")
+        life.ask()
+        await settle()
+        assert token(server) in life.sent[0].user_data.decode()
+        late.set()
+        await settle()
+        assert len(server.names(SECRETS)) == 1
 
 
 async def test_a_live_node_of_an_earlier_binding_is_an_error_and_an_old_one_goes(

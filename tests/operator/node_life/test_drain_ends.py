@@ -174,6 +174,45 @@ async def test_a_reclaim_that_a_new_life_gives_up_opens_only_a_machine_that_is_t
         assert not node(server).spec.unschedulable
 
 
+@pytest.mark.parametrize("before", ["FAILED", "DRAINING"])
+async def test_a_node_is_opened_when_its_machine_is_said_to_be_well_after_the_withdrawal(
+    server: FakeServer, clock: FakeClock, before: str
+) -> None:
+    server.node("n1")
+    server.pod("web-1", "n1", app="web")
+    server.budgets["web"] = 1
+    async with living(server) as life:
+        life.hear("n1", before)
+        life.reclaim("n1")
+        await clock.advance(5)
+        life.withdraw()
+        await settle()
+        assert node(server).spec.unschedulable
+        life.hear("n1", "CONFIGURED")
+        await settle()
+        assert not node(server).spec.unschedulable
+
+
+async def test_a_reclaim_said_again_without_time_does_not_open_a_node_whose_machine_leaves(
+    server: FakeServer, clock: FakeClock
+) -> None:
+    server.lingering = True
+    server.node("n1")
+    async with living(server) as life:
+        life.reclaim("n1", grace=60)
+        await clock.advance(5)
+        assert life.reports() == [("n1", "DRAINED")]
+        life.hear("n1", "DRAINING")
+        server.pod("bound-by-hand", "n1")
+        await clock.advance(60)
+        life.reconnect()
+        life.reclaim("n1", grace=0)
+        life.hear("n1", "DRAINING")
+        await clock.advance(5)
+        assert life.reports()[-1] == ("n1", "FAILED")
+        assert node(server).spec.unschedulable
+
+
 # Kept empty.
 
 

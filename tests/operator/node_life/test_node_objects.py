@@ -14,6 +14,7 @@ from bigfleet.operator.machines import Machines
 from bigfleet.operator.node_objects import NodeInTheWayError, NodeObjects
 from bigfleet.operator.nodes import Nodes
 from bigfleet.operator.readiness import Readiness
+from bigfleet.operator.upcoming import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from node_life.fakes import FakeClock, FakeServer, settle
@@ -38,6 +39,7 @@ class Life:
         self.objects.closed()
         self.machines.opened()
         self.readiness.opened()
+        self.objects.opened()
         self.sent.clear()
 
     def heard(self, state: str, machine: str = "m-1", provider_id: str = "sim://h1", **fields: Any) -> None:
@@ -177,6 +179,8 @@ async def test_nothing_is_deleted_on_the_word_of_a_session_that_is_over(server: 
         life.reconnected()
         life.heard("CONFIGURED", "m-2", "sim://h2")
         server.change(NODES, "m-1", {"metadata": {"labels": {"a": "c"}}})
+        await clock.advance(SETTLED_SECONDS - 1)
+        life.heard("CONFIGURED")
         await clock.advance(100)
         assert server.names(NODES) == ["m-1"]
         life.heard("IDLE")
@@ -320,15 +324,19 @@ async def test_renewals_before_a_long_silence_do_not_count(server: FakeServer, c
         assert not life.objects.is_alive("m-1")
 
 
-async def test_a_machine_that_left_unheard_is_named_for_this_session_only(server: FakeServer, clock: FakeClock) -> None:
+async def test_a_machine_that_left_unheard_may_be_named_by_the_next_session_until_that_has_settled(
+    server: FakeServer, clock: FakeClock
+) -> None:
     server.node("m-1")
     renew(server, ago=10)
     async with living(server) as life:
         life.objects.left("m-1", "")
         await settle()
         life.reconnected()
-        await clock.advance(100)
-    assert server.names(NODES) == ["m-1"]
+        await clock.advance(SETTLED_SECONDS - 1)
+        assert server.names(NODES) == ["m-1"]
+        await clock.advance(20)
+        assert server.names(NODES) == []
 
 
 async def test_few_calls_are_made_for_a_node_that_stays(server: FakeServer, clock: FakeClock) -> None:

@@ -154,6 +154,21 @@ async def test_a_delete_that_comes_late_does_not_strike_the_token_made_meanwhile
         assert tokens.asked_at("m-1") is not None
 
 
+async def test_a_token_made_anew_while_the_sweep_is_at_another_stays(server: FakeServer) -> None:
+    gate, deletes = asyncio.Event(), itertools.count()
+    server.late = lambda verb, _name: gate if verb == "delete" and next(deletes) == 0 else None
+    async with living(server) as tokens:
+        await tokens.issue("r-1", "m-1")
+        await tokens.issue("r-2", "m-2")
+        tokens.withdraw("r-1")
+        tokens.withdraw("r-2")
+        await settle()
+        token = await tokens.issue("r-2", "m-2")
+        gate.set()
+        await settle()
+        assert server.names(SECRETS) == [f"bootstrap-token-{token.text[:6]}"]
+
+
 async def test_expired_tokens_are_swept_those_of_an_earlier_life_too(server: FakeServer, clock: FakeClock) -> None:
     async with living(server) as tokens:
         await tokens.issue("r-1", "m-1")
