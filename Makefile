@@ -61,13 +61,13 @@ test: warm-up
 	@$(BIN)/python -m pytest -n 2 --ignore=tests/e2e $(TESTS)
 endif
 
-# Each module has clusters of its own, and they wait for much: two at a time.
+# Each module has clusters of its own, and they wait for much: two at a time, as they stand, for the longest have one test.
 .PHONY: e2e
 e2e: warm-up ## run the tests on real control planes, which are built the first time (E2E=tests/e2e/test_x.py)
 	$(call say,bigfleet dev binaries)
 	@$(BIN)/bigfleet dev binaries
 	$(call say,pytest $(E2E))
-	@$(BIN)/python -m pytest --timeout=600 -n 2 --dist loadfile $(E2E)
+	@$(BIN)/python -m pytest --timeout=600 -n 2 --dist loadfile --no-loadscope-reorder $(E2E)
 
 .PHONY: conformance
 conformance: $(STAMP) ## certify a provider (TARGET=HOST:PORT, PROFILE=cloud,fault)
