@@ -963,3 +963,14 @@ def test_rule_9_a_goal_that_could_not_be_written_does_not_stand() -> None:
     world.execute.decided(ACTIONS[Kind.BOOTSTRAP], world.now)
     assert world.execute.released([M]) == [Keep(standing)]
     assert outcome(world.moved(S.IDLE)) is Outcome.SUCCESS
+
+
+def test_rule_9_a_goal_that_could_not_be_written_is_not_the_next_commitments() -> None:
+    world = World(S.CONFIGURED)
+    world.start(Kind.RECLAIM)
+    world.execute.node_drained("id-1", world.now)
+    world.acked(S.DRAINING)
+    world.execute.decided(ACTIONS[Kind.BOOTSTRAP], world.now)
+    world.moved(S.IDLE)
+    assert world.execute.released([M]) == []
+    assert without_keeps(world.start(Kind.DELETE)) == [Ask(M, P, Call.DELETE)]

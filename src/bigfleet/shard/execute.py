@@ -131,8 +131,8 @@ class Execute:
         """The decision wants these no more; what a provider knows of already goes on to where it can be left."""
         effects: list[Effect] = []
         for machine_id in machine_ids:
-            commitment = self._table.get(machine_id)
-            if commitment is not None and self._goals.pop(machine_id, None) is not None:
+            commitment, goal = self._table.get(machine_id), self._goals.pop(machine_id, None)
+            if commitment is not None and goal is not None:
                 effects.append(Keep(commitment))
             elif commitment is not None and commitment.step in REVOCABLE:
                 effects += self._course.end(commitment, Outcome.DROPPED, "no need takes it any more")
