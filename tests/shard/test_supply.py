@@ -290,6 +290,24 @@ def test_rule_6_an_ack_that_comes_after_a_row_may_be_older_than_it(heard: Machin
     assert list(supply.doubts()) == []
 
 
+def test_rule_6_a_row_of_a_list_that_began_before_a_get_was_answered_does_not_undo_it() -> None:
+    supply = known(machine())
+    supply.got(P, "m-1", Answer(machine(state=S.CONFIGURING)), 4, 5)
+    assert doubted(supply.listed(P, listing(machine(), began=3, full=False), 6)) == ["m-1"]
+    assert supply.find("m-1") == machine(state=S.CONFIGURING)
+
+
+def test_rule_6_a_call_without_answer_makes_an_older_doubt_one_of_its_own() -> None:
+    supply = known(machine())
+    delta(supply, machine(state=S.CONFIGURING), at=3)
+    assert doubted(supply.got(P, "m-1", Answer(machine()), 2, 4)) == ["m-1"]
+    supply.called("m-1")
+    supply.unanswered("m-1", 6)
+    # Its List began after the doubt and before the call: it says nothing of what became of that.
+    supply.listed(P, listing(machine(state=S.CONFIGURED), began=5, full=False), 7)
+    assert list(supply.doubts()) == [Doubt("m-1", P)]
+
+
 def test_rule_6_what_was_heard_of_a_machine_before_a_call_is_older_than_its_ack() -> None:
     supply = known(machine(state=S.CONFIGURED))
     supply.called("m-1")
