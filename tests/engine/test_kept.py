@@ -13,7 +13,9 @@ from oracle.generate import RACK, Taste, cases
 from oracle.keeper import Twins
 from oracle.world import Kind, Need, World
 
+from bigfleet.engine import linking
 from bigfleet.engine.layout import Layout
+from bigfleet.engine.work import LEN_ENTRIES, LEN_VECTORS, Array, Work
 
 # A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_kept.py
 EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))
@@ -71,6 +73,25 @@ def test_decisions_that_run_out_of_every_scratch_are_the_same(name: str, monkeyp
     monkeypatch.setattr(Layout, "__init__", cramped)
     for seed in range(25):
         assert search.CHECKS[name][0](search.draw(name, seed)) == []
+
+
+@pytest.mark.parametrize("name", ["kept, loop", "kept, loop, rivals", "kept, edits", "kept, edits, rivals"])
+def test_what_sleeping_rows_took_is_moved_up_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, move_up, moved = Layout.__init__, linking.move_up, []
+
+    def cramped(layout: Layout, *parts: Any) -> None:
+        begin(layout, *parts)
+        layout._room.update(dict.fromkeys((LEN_ENTRIES, LEN_VECTORS), 1))
+
+    def watched(work: Work, rows: Array, *kept: Array) -> None:
+        moved.append(len(rows))
+        move_up(work, rows, *kept)
+
+    monkeypatch.setattr(Layout, "__init__", cramped)
+    monkeypatch.setattr(linking, "move_up", watched)
+    for seed in range(40):
+        assert search.CHECKS[name][0](search.draw(name, seed)) == []
+    assert any(moved)
 
 
 def test_what_a_higher_need_no_longer_wants_wakes_the_one_that_went_without() -> None:
