@@ -114,7 +114,7 @@ soak: warm-up ## the long forms: ten minutes of load, 200 kills, days of churn (
 .PHONY: search-laws
 search-laws: warm-up ## hunt for fleets that break a law of the engine (SECONDS=60)
 	$(call say,searching for $(SECONDS) s)
-	@cd tests/engine && "$(CURDIR)/$(BIN)/python" -m oracle.search --seconds $(SECONDS)
+	@$(BIN)/python -m tests.engine.oracle.search --seconds $(SECONDS)
 
 .PHONY: generate
 generate: $(STAMP) ## write the wire stubs from api/proto

@@ -19,10 +19,10 @@ import msgspec
 from bench import engine_profile
 from bench.engine_profile import Profile
 from bench.harness import Report, number, seconds
-from bigfleet.engine.decide import Decision, Engine
+from bigfleet.engine.engine import Decision, Engine
 from bigfleet.engine.records import MachineRecord, Policy
 from bigfleet.engine.warmup import warm_up
-from bigfleet.model.need import Need
+from bigfleet.model.demand.need import Need
 from bigfleet.sim.demand import SHAPES, Shape
 from bigfleet.sim.fleet import Fleet, generate
 

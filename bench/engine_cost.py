@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from bench.engine import percentile
 from bench.harness import Report
-from bigfleet.engine.decide import Engine
-from bigfleet.engine.needs import unit_size
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, Kind, MachineRecord, Policy
+from bigfleet.engine.tables.needs import unit_size
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.profile import Profile
 from bigfleet.model.machine import CapacityType, Machine, MachineState
-from bigfleet.model.need import Need
-from bigfleet.model.profile import Profile
 
 MIXES = 200
 MARKETS = 20

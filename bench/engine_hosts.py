@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from bench.harness import Report
-from bigfleet.engine.decide import Engine
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
 from bigfleet.engine.warmup import warm_up
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.profile import Profile, Spread, WhenUnsatisfiable
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
-from bigfleet.model.need import Need
-from bigfleet.model.profile import Profile, Spread, WhenUnsatisfiable
 
 HOSTS = (1_250, 5_000, 20_000)
 MACHINES = 50_000

@@ -13,23 +13,25 @@ from typing import Any, cast
 import numpy as np
 from numba import types
 
-from bigfleet.engine import inventory, layout, linking, passes
-from bigfleet.engine.acquire import acquire
-from bigfleet.engine.arrays import Ids
-from bigfleet.engine.compiled import entry, walk
-from bigfleet.engine.credit import credit_plain
-from bigfleet.engine.decide import Engine
-from bigfleet.engine.gangs import is_whole_on_own, serve_gang
-from bigfleet.engine.heap import Tables, at
-from bigfleet.engine.inventory import Inventory
-from bigfleet.engine.levels import has_hard_spread
-from bigfleet.engine.needs import NeedsTable
-from bigfleet.engine.pool import Pool
-from bigfleet.engine.rows import Rows
-from bigfleet.engine.shapes import Shapes
-from bigfleet.engine.spread import fill_spread
-from bigfleet.engine.structure import Structure
-from bigfleet.engine.work import LISTING, N_ACTS, N_MISSING, N_TOPOLOGY, NO, NONE, OVERFLOW, Array, Work
+from bigfleet.engine.engine import Engine
+from bigfleet.engine.heap.columns import LISTING, N_ACTS, N_MISSING, N_TOPOLOGY, NO, NONE, OVERFLOW, Array, Work
+from bigfleet.engine.heap.heap import Tables, at
+from bigfleet.engine.jit import entry, walk
+from bigfleet.engine.load import layout
+from bigfleet.engine.load.pool import Pool
+from bigfleet.engine.load.rows import Rows
+from bigfleet.engine.load.structure import Structure
+from bigfleet.engine.tables import inventory
+from bigfleet.engine.tables.arrays import Ids
+from bigfleet.engine.tables.inventory import Inventory
+from bigfleet.engine.tables.needs import NeedsTable
+from bigfleet.engine.tables.shapes import Shapes
+from bigfleet.engine.walks import phases, wake
+from bigfleet.engine.walks.acquire import acquire
+from bigfleet.engine.walks.credit import credit_plain
+from bigfleet.engine.walks.serve import is_whole_on_own, serve_gang
+from bigfleet.engine.walks.spread.levels import has_hard_spread
+from bigfleet.engine.walks.spread.rows import fill_spread
 
 Profile = dict[str, float]
 """Seconds by step."""
@@ -47,11 +49,11 @@ _DECISION: tuple[tuple[Any, str, str], ...] = (
     (layout.Layout, "_lay_machines", "laying tables: machines"),
     (Pool, "lay", "laying tables: the pool"),
     (Tables, "reserve", "laying tables: making room"),
-    (linking, "wake", "laying tables: who is awake"),
-    (linking, "reset", "laying tables: nothing is taken"),
-    (passes, "phase_one", "phase 1: standings"),
-    (passes, "phase_two", "phase 2"),
-    (passes, "mark_excess", "giving back: excess"),
+    (wake, "wake", "laying tables: who is awake"),
+    (wake, "reset", "laying tables: nothing is taken"),
+    (phases, "phase_one", "phase 1: standings"),
+    (phases, "phase_two", "phase 2"),
+    (phases, "mark_excess", "giving back: excess"),
     (Engine, "_reclaims", "giving back: reclaims"),
     (Engine, "_releases", "giving back: releases"),
     (Engine, "_acquisitions", "outcome: actions"),
@@ -178,9 +180,9 @@ def _timed(steps: tuple[tuple[Any, str, str], ...]) -> Iterator[Profile]:
     try:
         for owner, name, step in steps:
             setattr(owner, name, timed(getattr(owner, name), step))
-        if any(owner is passes for owner, _, _ in steps):
-            rest = passes.phase_one
-            passes.phase_one = phase_one
+        if any(owner is phases for owner, _, _ in steps):
+            rest = phases.phase_one
+            phases.phase_one = phase_one
         yield spent
     finally:
         for owner, name, original in originals:

@@ -11,13 +11,13 @@ import yaml
 
 from bench.harness import Report
 from bench.processes import Program, bigfleet
-from bigfleet.kube.auth import load
+from bigfleet.kube.access.kubeconfig import load
 from bigfleet.kube.client import Client
-from bigfleet.kube.objects import Pod
-from bigfleet.kube.resources import NAMESPACES, PODS, Resource
+from bigfleet.kube.objects.kinds import Pod
+from bigfleet.kube.objects.resources import NAMESPACES, PODS, Resource
 from bigfleet.kube.watch import Watcher
-from bigfleet.sim.controlplane.binaries import obtain
 from bigfleet.sim.controlplane.cluster import ControlPlane
+from bigfleet.sim.controlplane.programs.binaries import obtain
 
 COUNT = 1_000
 BUDGET_SECONDS = 60.0

@@ -14,12 +14,12 @@ from pathlib import Path
 from aiohttp import web
 
 from bench.harness import Report
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import PAGE_OBJECTS, Client
-from bigfleet.kube.config import ServerConfig
-from bigfleet.kube.resources import CAPACITY_REQUESTS
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS
 from bigfleet.kube.watch import Watcher
-from bigfleet.model.aggregate import Aggregator
 from bigfleet.model.crd import CapacityRequest
+from bigfleet.model.demand.aggregate import Aggregator
 
 REQUESTS = 250_000
 EVENTS = 50_000

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from bench.harness import Report
 from bench.processes import Program, bigfleet
-from bigfleet.kube.auth import load
+from bigfleet.kube.access.kubeconfig import load
 from bigfleet.kube.client import Client
-from bigfleet.kube.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
 from bigfleet.kube.watch import Watcher
 from bigfleet.model.crd import CapacityRequest
-from bigfleet.sim.controlplane.binaries import obtain
 from bigfleet.sim.controlplane.cluster import ControlPlane
+from bigfleet.sim.controlplane.programs.binaries import obtain
 
 PODS_A_SECOND = 200
 SECONDS = 20

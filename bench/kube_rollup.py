@@ -14,17 +14,17 @@ from msgspec.structs import replace
 from bench.harness import Report
 from bench.kube_cache import EVENTS, REQUESTS, beside_server, memory, request
 from bench.processes import Histogram, bigfleet
-from bigfleet.kube.auth import load
+from bigfleet.kube.access.kubeconfig import load
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
-from bigfleet.kube.config import ServerConfig
-from bigfleet.kube.resources import CAPACITY_REQUESTS, NAMESPACES
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NAMESPACES
 from bigfleet.kube.watch import Watcher
 from bigfleet.model.crd import CapacityRequest
 from bigfleet.operator.core import View
-from bigfleet.operator.rollup import Rollups
+from bigfleet.operator.rollup.rollup import Rollups
 from bigfleet.operator.run import settle_memory
-from bigfleet.sim.controlplane.binaries import obtain
 from bigfleet.sim.controlplane.cluster import ControlPlane
+from bigfleet.sim.controlplane.programs.binaries import obtain
 from bigfleet.wire.needs import rollup_to_wire
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from bigfleet.wire.v1alpha1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server

@@ -9,10 +9,10 @@ import msgspec
 
 from bench.harness import Report, seconds
 from bigfleet.model import quantity
-from bigfleet.model.aggregate import Aggregator, aggregate
 from bigfleet.model.crd import CapacityRequest
+from bigfleet.model.demand.aggregate import Aggregator, aggregate
+from bigfleet.model.demand.need import Rollup
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
-from bigfleet.model.need import Rollup
 from bigfleet.model.resources import supply
 from bigfleet.wire.machines import machine_from_wire, machine_to_wire
 from bigfleet.wire.needs import rollup_from_wire, rollup_to_wire

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import grpc
 
-from bigfleet.model.need import Need
-from bigfleet.model.profile import Profile
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.profile import Profile
 from bigfleet.model.resources import Resources, total
 from bigfleet.wire.needs import need_to_wire
 from bigfleet.wire.session_stream import Stream, StreamEndedError

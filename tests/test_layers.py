@@ -56,12 +56,12 @@ PURE = "Model and engine are pure: no network, no Kubernetes, no event loop"
         ("telemetry/__init__.py", "import bigfleet.cli", DOWN_ONLY),
         ("operator/agent.py", "import bigfleet.shard", DOWN_ONLY),
         ("model/machine.py", "import asyncio", PURE),
-        ("model/need.py", "import grpc", PURE),
-        ("model/need.py", "import kubernetes_asyncio", PURE),
-        ("engine/decide.py", "import asyncio", PURE),
-        ("engine/decide.py", "import grpc", PURE),
-        ("engine/decide.py", "import bigfleet.wire.needs", PURE),
-        ("shard/core.py", "import bigfleet.coordinator", ALONE),
+        ("model/demand/need.py", "import grpc", PURE),
+        ("model/demand/need.py", "import kubernetes_asyncio", PURE),
+        ("engine/engine.py", "import asyncio", PURE),
+        ("engine/engine.py", "import grpc", PURE),
+        ("engine/engine.py", "import bigfleet.wire.needs", PURE),
+        ("shard/core/core.py", "import bigfleet.coordinator", ALONE),
     ],
 )
 def test_a_planted_violation_fails_the_build(tree: Path, module: str, line: str, contract: str) -> None:
@@ -73,7 +73,7 @@ def test_a_planted_violation_fails_the_build(tree: Path, module: str, line: str,
 
 def test_a_shard_that_reaches_the_coordinator_by_a_detour_fails_the_build(tree: Path) -> None:
     plant(tree, "provider/detour.py", "import bigfleet.coordinator")
-    plant(tree, "shard/core.py", "import bigfleet.provider.detour")
+    plant(tree, "shard/core/core.py", "import bigfleet.provider.detour")
     assert ALONE in broken_contracts(lint(tree))
 
 

@@ -1,7 +1,7 @@
 from bench import engine_profile
-from bigfleet.engine.decide import Engine
-from bigfleet.engine.inventory import Inventory
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import MachineRecord
+from bigfleet.engine.tables.inventory import Inventory
 from bigfleet.model.machine import CapacityType, Machine, MachineState
 
 

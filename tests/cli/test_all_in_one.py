@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bigfleet.cli.shard_client import Target, get_status
+from bigfleet.cli.ctl.shard_client import Target, get_status
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.cloud.hosts import beside, existing
 from bigfleet.sim.clusters.cluster import Cluster

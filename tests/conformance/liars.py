@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from reference import (
+
+from bigfleet.model.machine import Call
+from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+from tests.conformance.reference import (
     ASKS_BY_CALL,
     Context,
     Operation,
@@ -20,9 +23,6 @@ from reference import (
     clear_binding,
     copied,
 )
-
-from bigfleet.model.machine import Call
-from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 # Long enough for calls that are sent together to fall into, on a busy computer too.
 TICK = 0.03

@@ -541,7 +541,7 @@ def main() -> None:
     )
     make: Callable[[Options], Reference] = Reference
     if given.liar:
-        import liars
+        from tests.conformance import liars
 
         make = getattr(liars, given.liar)
     asyncio.run(serve_until_told(make, options, given.listen))

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reference import Options as ProviderOptions
-from reference import Reference, serving
-
-from bigfleet.conformance.bench import Facts
 from bigfleet.conformance.run import Options, Report, certify
 from bigfleet.conformance.suite import Behaviour, Outcome, Profile, Result
+from bigfleet.conformance.workbench.bench import Facts
 from bigfleet.transport.address import TCPAddress
+from tests.conformance.reference import Options as ProviderOptions
+from tests.conformance.reference import Reference, serving
 
 # A transition of the reference takes milliseconds; a busy computer is given two seconds.
 SETTLE_SECONDS = 2.0
+ROOT = Path(__file__).parents[2]
 SEED = 20_261
 
 
@@ -75,8 +75,8 @@ def free_port() -> int:
 
 def launch_command(port: int, state: Path, *more: str) -> str:
     """How to start the reference as a process of its own."""
-    script = Path(__file__).with_name("reference.py")
-    words = [sys.executable, str(script), "--listen", f"127.0.0.1:{port}", "--state", str(state), *more]
+    module = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.conformance.reference"]
+    words = [*module, "--listen", f"127.0.0.1:{port}", "--state", str(state), *more]
     return shlex.join(words)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import grpc
 import pytest
-from liars import EmptyIdIsNotFound
-from reference import Context, Reference, S, serving
-from reference import Options as ProviderOptions
-from stand import free_port, launch_command
 
 from bigfleet.cli.bigfleet import main
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+from tests.conformance.liars import EmptyIdIsNotFound
+from tests.conformance.reference import Context, Reference, S, serving
+from tests.conformance.reference import Options as ProviderOptions
+from tests.conformance.stand import free_port, launch_command
 
 
 async def started(*arguments: str | Path) -> asyncio.subprocess.Process:

@@ -8,10 +8,6 @@ from xml.etree import ElementTree as ET
 
 import grpc
 import pytest
-from liars import HighPlanesAreReplaced, MetadataEndsAtNul, OperationIdIsTheMachine, VeryNegativeGraceCrashes
-from reference import Options as ProviderOptions
-from reference import Reference, RefusalError, serving
-from stand import SEED, Watcher, certified, free_port, launch_command, message, outcomes
 
 from bigfleet.conformance.catalogue import BEHAVIOURS
 from bigfleet.conformance.errors import TargetError
@@ -20,6 +16,15 @@ from bigfleet.conformance.run import Options, certify
 from bigfleet.conformance.suite import Outcome, selects
 from bigfleet.transport.address import TCPAddress
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+from tests.conformance.liars import (
+    HighPlanesAreReplaced,
+    MetadataEndsAtNul,
+    OperationIdIsTheMachine,
+    VeryNegativeGraceCrashes,
+)
+from tests.conformance.reference import Options as ProviderOptions
+from tests.conformance.reference import Reference, RefusalError, serving
+from tests.conformance.stand import SEED, Watcher, certified, free_port, launch_command, message, outcomes
 
 
 def selected(*selectors: str) -> set[str]:

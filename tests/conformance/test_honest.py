@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from reference import CLOUD_FAULTS, METAL_FAULTS, Context, Reference, Request, S, clear_binding, copied, serving
-from reference import Options as ProviderOptions
-from stand import SEED, SETTLE_SECONDS, Watcher, certified, certified_process, message, outcomes
 
 from bigfleet.conformance.catalogue import BEHAVIOURS
 from bigfleet.conformance.run import Options, Report, certify
@@ -16,9 +13,22 @@ from bigfleet.conformance.suite import Outcome, Profile
 from bigfleet.model.machine import Call
 from bigfleet.transport.address import TCPAddress
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+from tests.conformance.reference import (
+    CLOUD_FAULTS,
+    METAL_FAULTS,
+    Context,
+    Reference,
+    Request,
+    S,
+    clear_binding,
+    copied,
+    serving,
+)
+from tests.conformance.reference import Options as ProviderOptions
+from tests.conformance.stand import SEED, SETTLE_SECONDS, Watcher, certified, certified_process, message, outcomes
 
 if TYPE_CHECKING:
-    from conftest import PKI
+    from tests.conftest import PKI
 
 CATALOGUE = [
     *range(101, 111), *range(201, 217), 301, 302, 303, *range(305, 313), *range(401, 410), *range(501, 506),

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from liars import DURABLE, LIARS
-from stand import certified, certified_process, message, outcomes
 
 from bigfleet.conformance.suite import Outcome
+from tests.conformance.liars import DURABLE, LIARS
+from tests.conformance.stand import certified, certified_process, message, outcomes
 
 
 @pytest.mark.parametrize("name", LIARS, ids=lambda name: f"liar_{name}")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bigfleet.sim.controlplane.binaries import Binaries, obtain
 from bigfleet.sim.controlplane.cluster import ControlPlane
+from bigfleet.sim.controlplane.programs.binaries import Binaries, obtain
 
 
 @pytest.fixture(scope="session")

@@ -13,18 +13,18 @@ from typing import Any
 
 import grpc
 import yaml
-from program import Program
 
 from bigfleet.kube.client import Client
-from bigfleet.kube.objects import Node, Pod
-from bigfleet.kube.resources import NODES, PODS
+from bigfleet.kube.objects.kinds import Node, Pod
+from bigfleet.kube.objects.resources import NODES, PODS
 from bigfleet.kube.watch import Watcher
 from bigfleet.sim.cloud.hosts import beside, existing
-from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
+from bigfleet.sim.controlplane.programs.binaries import Binaries
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
-from e2e.cluster import admin, apply
+from tests.e2e.cluster import admin, apply
+from tests.shared.program import Program
 
 _ROOT = Path(__file__).parents[2]
 _BIGFLEET = str(Path(sys.executable).with_name("bigfleet"))

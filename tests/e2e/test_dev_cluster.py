@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from bigfleet.kube.client import Client
-from bigfleet.kube.resources import PODS
+from bigfleet.kube.objects.resources import PODS
 from bigfleet.sim.controlplane import cluster
-from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
 from bigfleet.sim.controlplane.errors import ControlPlaneError
-from e2e.cluster import admin, apply, until
+from bigfleet.sim.controlplane.programs.binaries import Binaries
+from tests.e2e.cluster import admin, apply, until
 
 NODE = f"""
 apiVersion: v1

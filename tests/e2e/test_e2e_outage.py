@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.sim.controlplane.binaries import Binaries
-from e2e.cluster import until
-from e2e.fleet import fleet, pool
+from bigfleet.sim.controlplane.programs.binaries import Binaries
+from tests.e2e.cluster import until
+from tests.e2e.fleet import fleet, pool
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.kube.resources import PODS
-from bigfleet.sim.controlplane.binaries import Binaries
-from e2e.cluster import apply, until
-from e2e.fleet import fleet, pool
+from bigfleet.kube.objects.resources import PODS
+from bigfleet.sim.controlplane.programs.binaries import Binaries
+from tests.e2e.cluster import apply, until
+from tests.e2e.fleet import fleet, pool
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bigfleet.model.labels import RACK
-from bigfleet.sim.controlplane.binaries import Binaries
-from e2e.cluster import apply, until
-from e2e.fleet import Cluster, Fleet, fleet, pool
+from bigfleet.sim.controlplane.programs.binaries import Binaries
+from tests.e2e.cluster import apply, until
+from tests.e2e.fleet import Cluster, Fleet, fleet, pool
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.kube.objects import Node
-from bigfleet.kube.resources import NODES
-from bigfleet.sim.controlplane.binaries import Binaries
-from e2e.cluster import apply, until
-from e2e.fleet import Cluster, Fleet, fleet, pool
+from bigfleet.kube.objects.kinds import Node
+from bigfleet.kube.objects.resources import NODES
+from bigfleet.sim.controlplane.programs.binaries import Binaries
+from tests.e2e.cluster import apply, until
+from tests.e2e.fleet import Cluster, Fleet, fleet, pool
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -11,10 +11,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from bigfleet.kube.client import Client
-from bigfleet.kube.objects import Node
-from bigfleet.kube.resources import LEASES, NODES, PODS
+from bigfleet.kube.objects.kinds import Node
+from bigfleet.kube.objects.resources import LEASES, NODES, PODS
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.providerkit.ledger import Request
+from bigfleet.providerkit.ledger.ledger import Request
 from bigfleet.providerkit.provider import Provider
 from bigfleet.providerkit.store import MemoryStore
 from bigfleet.sim.agent.user_data import ARGUMENTS, KUBECONFIG
@@ -23,7 +23,7 @@ from bigfleet.sim.cloud.hosts import Hosts
 from bigfleet.sim.cloud.reading import read
 from bigfleet.sim.controlplane.cluster import ControlPlane
 from bigfleet.telemetry.metrics import ProviderMetrics
-from e2e.cluster import admin, apply, bootstrap_token, until
+from tests.e2e.cluster import admin, apply, bootstrap_token, until
 
 S = MachineState
 BINDINGS = ("bigfleet-dev:node-bootstrapper", "bigfleet-dev:node-autoapprove-bootstrap")

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import yaml
-from program import Program
 
-from bigfleet.kube.resources import CAPACITY_REQUESTS, CONFIG_MAPS, EVENTS, PODS
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, CONFIG_MAPS, EVENTS, PODS
 from bigfleet.model.crd import CapacityRequest
-from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
+from bigfleet.sim.controlplane.programs.binaries import Binaries
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from e2e.cluster import admin, apply, until
-from e2e.fleet import Cluster, fleet, pool
+from tests.e2e.cluster import admin, apply, until
+from tests.e2e.fleet import Cluster, fleet, pool
+from tests.shared.program import Program
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bigfleet.sim.controlplane.binaries import Binaries
+from bigfleet.sim.controlplane.programs.binaries import Binaries
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -5,14 +5,17 @@ from collections import defaultdict
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
-from oracle.bridge import decide_with, engine_of, need_row
-from oracle.build import fleet, machine, need
-from oracle.decision import phase_one
-from oracle.generate import DOLLAR, RACK, TYPE, Taste, worlds
-from oracle.picture import Picture
-from oracle.preempt import is_anothers, phase_two, standing
-from oracle.rows import Facts, Row, Vector, matches, whole_units
-from oracle.world import (
+
+from bigfleet.engine.available import NOTHING, Supply, available
+from bigfleet.engine.engine import Engine
+from tests.engine.oracle.bridge import decide_with, engine_of, need_row
+from tests.engine.oracle.build import fleet, machine, need
+from tests.engine.oracle.decision import phase_one
+from tests.engine.oracle.generate import DOLLAR, RACK, TYPE, Taste, worlds
+from tests.engine.oracle.picture import Picture
+from tests.engine.oracle.preempt import is_anothers, phase_two, standing
+from tests.engine.oracle.rows import Facts, Row, Vector, matches, whole_units
+from tests.engine.oracle.world import (
     PINNED,
     Cluster,
     Daemon,
@@ -26,9 +29,6 @@ from oracle.world import (
     World,
     fingerprint_of,
 )
-
-from bigfleet.engine.available import NOTHING, Supply, available
-from bigfleet.engine.decide import Engine
 
 # A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_available.py
 EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))

@@ -4,15 +4,16 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from oracle.bridge import decide
-from oracle.build import acted, bound_to, counted, fleet, machine, need, settled, verdict
-from oracle.decision import phase_one
-from oracle.generate import RACK, TYPE, ZONE
-from oracle.giveback import emission, keep_credit, leaves_all_covered, untaken
-from oracle.loop import Loop, fixed
-from oracle.preempt import phase_two
-from oracle.rows import Facts
-from oracle.world import ACQUIRING, PINNED, Cluster, Kind, Spread, State
+
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.build import acted, bound_to, counted, fleet, machine, need, settled, verdict
+from tests.engine.oracle.decision import phase_one
+from tests.engine.oracle.generate import RACK, TYPE, ZONE
+from tests.engine.oracle.giveback import emission, keep_credit, leaves_all_covered, untaken
+from tests.engine.oracle.loop import Loop, fixed
+from tests.engine.oracle.preempt import phase_two
+from tests.engine.oracle.rows import Facts
+from tests.engine.oracle.world import ACQUIRING, PINNED, Cluster, Kind, Spread, State
 
 LATENCIES = [fixed(0, 0, 0), fixed(1, 1, 1), fixed(2, 3, 6), fixed(60, 60, 60)]
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from bigfleet.engine.decide import Engine
-from bigfleet.engine.needs import NeedError
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import (
     MAX_TIME,
     ClusterError,
@@ -17,11 +16,12 @@ from bigfleet.engine.records import (
     Stamp,
     UnmetReason,
 )
+from bigfleet.engine.tables.needs import NeedError
 from bigfleet.engine.verdicts import StaleError
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.need import Daemon, Need, NeedKey
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import Profile
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
-from bigfleet.model.need import Daemon, Need, NeedKey
-from bigfleet.model.profile import Profile
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
-from oracle import bridge, decision
-from oracle.generate import Taste, worlds
-from oracle.world import Decision, Verdict, World
+
+from tests.engine.oracle import bridge, decision
+from tests.engine.oracle.generate import Taste, worlds
+from tests.engine.oracle.world import Decision, Verdict, World
 
 # A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_equal.py
 EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from oracle.bridge import decide
-from oracle.build import acted, bound_to, counted, fleet, machine, need, settled, verdict
-from oracle.generate import RACK
-from oracle.loop import Loop, fixed
-from oracle.world import ACQUIRING, PINNED, Cluster, Daemon, Kind, Need, Policy, State, Unrequested
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.build import acted, bound_to, counted, fleet, machine, need, settled, verdict
+from tests.engine.oracle.generate import RACK
+from tests.engine.oracle.loop import Loop, fixed
+from tests.engine.oracle.world import ACQUIRING, PINNED, Cluster, Daemon, Kind, Need, Policy, State, Unrequested
 
 
 def test_a_training_job_gets_one_rack() -> None:

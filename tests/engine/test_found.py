@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from oracle import laws
-from oracle.bridge import decide
-from oracle.build import acted, fleet, machine, need, settled, verdict
-from oracle.generate import RACK, ZONE
-from oracle.world import ACQUIRING, PINNED, Cluster, Kind, State, Unrequested
+from tests.engine.oracle import laws
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.build import acted, fleet, machine, need, settled, verdict
+from tests.engine.oracle.generate import RACK, ZONE
+from tests.engine.oracle.world import ACQUIRING, PINNED, Cluster, Kind, State, Unrequested
 
 
 def test_1_the_latency_of_a_drain_does_not_choose_the_machine() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import search
-from oracle.build import acted, fleet, machine, need
-from oracle.generate import RACK, Taste, cases
-from oracle.keeper import Twins
-from oracle.world import Kind, Need, World
 
-from bigfleet.engine import linking
-from bigfleet.engine.layout import Layout
-from bigfleet.engine.work import LEN_ENTRIES, LEN_VECTORS, Array, Work
+from bigfleet.engine.heap.columns import LEN_ENTRIES, LEN_VECTORS, Array, Work
+from bigfleet.engine.load.layout import Layout
+from bigfleet.engine.walks import wake
+from tests.engine.oracle import search
+from tests.engine.oracle.build import acted, fleet, machine, need
+from tests.engine.oracle.generate import RACK, Taste, cases
+from tests.engine.oracle.keeper import Twins
+from tests.engine.oracle.world import Kind, Need, World
 
 # A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_kept.py
 EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))
@@ -77,7 +77,7 @@ def test_decisions_that_run_out_of_every_scratch_are_the_same(name: str, monkeyp
 
 @pytest.mark.parametrize("name", ["kept, loop", "kept, loop, rivals", "kept, edits", "kept, edits, rivals"])
 def test_what_sleeping_rows_took_is_moved_up_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, move_up, moved = Layout.__init__, linking.move_up, []
+    begin, move_up, moved = Layout.__init__, wake.move_up, []
 
     def cramped(layout: Layout, *parts: Any) -> None:
         begin(layout, *parts)
@@ -88,7 +88,7 @@ def test_what_sleeping_rows_took_is_moved_up_as_it_was(name: str, monkeypatch: p
         move_up(work, rows, *kept)
 
     monkeypatch.setattr(Layout, "__init__", cramped)
-    monkeypatch.setattr(linking, "move_up", watched)
+    monkeypatch.setattr(wake, "move_up", watched)
     for seed in range(40):
         assert search.CHECKS[name][0](search.draw(name, seed)) == []
     assert any(moved)

@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import laws, search
-from oracle.bridge import decide
-from oracle.generate import Taste, cases, worlds
-from oracle.loop import Loop, fixed
-from oracle.world import Need, World
+
+from tests.engine.oracle import laws, search
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.generate import Taste, cases, worlds
+from tests.engine.oracle.loop import Loop, fixed
+from tests.engine.oracle.world import Need, World
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 LOOPS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

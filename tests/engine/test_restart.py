@@ -6,11 +6,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import restart, search
-from oracle.build import fleet, machine, need
-from oracle.generate import cases
-from oracle.loop import Loop, fixed
-from oracle.world import PINNED, Kind, Need, World
+
+from tests.engine.oracle import restart, search
+from tests.engine.oracle.build import fleet, machine, need
+from tests.engine.oracle.generate import cases
+from tests.engine.oracle.loop import Loop, fixed
+from tests.engine.oracle.world import PINNED, Kind, Need, World
 
 # A longer look: BIGFLEET_EXAMPLES=100000 make test TESTS=tests/engine/test_restart.py
 EXAMPLES = int(os.environ.get("BIGFLEET_EXAMPLES", "1500"))

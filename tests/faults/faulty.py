@@ -31,10 +31,10 @@ import grpc.aio._utils  # noqa: E402
 
 from bigfleet.cli.bigfleet import main  # noqa: E402
 from bigfleet.provider.client import ProviderClient  # noqa: E402
-from bigfleet.shard.commitments import Commitment, Commitments  # noqa: E402
-from bigfleet.shard.course import Course, Surroundings  # noqa: E402
-from bigfleet.shard.effects import Effect, Keep, Outcome  # noqa: E402
-from bigfleet.shard.journal import Batch, Journal  # noqa: E402
+from bigfleet.shard.execution.commitment import Commitment, Commitments  # noqa: E402
+from bigfleet.shard.execution.effects import Effect, Keep, Outcome  # noqa: E402
+from bigfleet.shard.execution.next_step import Course, Surroundings  # noqa: E402
+from bigfleet.shard.persistence.journal import Batch, Journal  # noqa: E402
 
 ANY = "any"
 

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from program import DEADLINE, Program
 
-from bigfleet.model.need import Need, Rollup
-from bigfleet.model.profile import Profile, Requirement
+from bigfleet.model.demand.need import Need, Rollup
+from bigfleet.model.demand.profile import Profile, Requirement
 from bigfleet.model.resources import total
-from bigfleet.shard.journal import Journal, Kept
-from bigfleet.shard.stamps import Binding, from_metadata
+from bigfleet.shard.persistence.journal import Journal, Kept
+from bigfleet.shard.supply.stamps import Binding, from_metadata
 from bigfleet.sim.cloud.hosts import beside, existing
 from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
 from bigfleet.sim.clusters.habits import Habits
@@ -39,6 +38,7 @@ from bigfleet.wire.v1alpha1 import shard_pb2 as shard_pb
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
 from bigfleet.wire.v1alpha1.shardadmin_pb2_grpc import ShardAdminStub
+from tests.shared.program import DEADLINE, Program
 
 SHARD_ID = "shard-0"
 _BIGFLEET = str(Path(sys.executable).with_name("bigfleet"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bigfleet.sim.clusters.habits import OURS
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from faults.stage import AT_ONCE, bindings, pool, staged, until
+from tests.faults.stage import AT_ONCE, bindings, pool, staged, until
 
 HOUR = 3600
 

@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from faults.stage import SHARD_ID, Cloud, Shard, Stage, bindings, pool, staged, state_of, until, workload
+from tests.faults.stage import SHARD_ID, Cloud, Shard, Stage, bindings, pool, staged, state_of, until, workload
 
 KILLS = int(os.environ.get("BIGFLEET_FAULT_KILLS", "6"))
 SEED = int(os.environ.get("BIGFLEET_FAULT_SEED", "1"))

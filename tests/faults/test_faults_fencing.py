@@ -9,7 +9,7 @@ from bigfleet.sim.clusters.habits import OURS
 from bigfleet.sim.clusters.rogues import hello, intrude
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1 import shard_pb2 as shard_pb
-from faults.stage import AT_ONCE, SHARD_ID, Shard, Stage, bindings, pool, staged, until
+from tests.faults.stage import AT_ONCE, SHARD_ID, Shard, Stage, bindings, pool, staged, until
 
 POOLS = [pool("kept", "Reserved", 6)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from program import Program
 
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin
-from faults.stage import AT_ONCE, pool, staged, states, until, workload
+from tests.faults.stage import AT_ONCE, pool, staged, states, until, workload
+from tests.shared.program import Program
 
 POOLS = [pool("bought", "OnDemand", 6)]
 

@@ -4,11 +4,11 @@ import asyncio
 import signal
 from pathlib import Path
 
+from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.labels import ZONE
-from bigfleet.model.profile import Operator, Requirement
 from bigfleet.sim.clusters.operator import SimOperator
 from bigfleet.wire.session_stream import Ending
-from faults.stage import AT_ONCE, Cloud, pool, staged, states, until, workload
+from tests.faults.stage import AT_ONCE, Cloud, pool, staged, states, until, workload
 
 SLOW = {step: {"min": 0.05, "max": 1.0} for step in ("create", "configure", "join", "drain", "wipe", "delete")}
 PODS = 12

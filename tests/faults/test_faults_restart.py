@@ -7,7 +7,7 @@ from pathlib import Path
 from bigfleet.sim.clusters.habits import OURS
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin
-from faults.stage import AT_ONCE, Puppet, pool, staged, states, until
+from tests.faults.stage import AT_ONCE, Puppet, pool, staged, states, until
 
 POOLS = [pool("kept", "Reserved", 8)]
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from program import DEADLINE
 
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.clusters.events import What
@@ -16,7 +15,8 @@ from bigfleet.sim.clusters.rogues import GARBAGE, Doubling, HalfOpen, Reordering
 from bigfleet.transport.address import UnixAddress
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from faults.stage import AT_ONCE, Cloud, pool, staged, states, until, workload
+from tests.faults.stage import AT_ONCE, Cloud, pool, staged, states, until, workload
+from tests.shared.program import DEADLINE
 
 CUTS = 5
 SLOW = {step: {"min": 0.05, "max": 0.5} for step in ("create", "configure", "join", "drain", "wipe", "delete")}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
-from bigfleet.kube.config import ServerConfig
 
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from bigfleet.kube import http
+from bigfleet.kube.access import http
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import PAGE_OBJECTS, Client, Patch, VersionInfo
-from bigfleet.kube.config import ServerConfig
 from bigfleet.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -24,8 +24,8 @@ from bigfleet.kube.errors import (
     UnreachableError,
     UnreadableError,
 )
-from bigfleet.kube.objects import Event, Lease, LeaseSpec, ObjectReference, Secret
-from bigfleet.kube.resources import (
+from bigfleet.kube.objects.kinds import Event, Lease, LeaseSpec, ObjectReference, Secret
+from bigfleet.kube.objects.resources import (
     CAPACITY_REQUESTS,
     EVENTS,
     LEASES,
@@ -38,7 +38,7 @@ from bigfleet.kube.resources import (
 from bigfleet.model.crd import ObjectMeta
 
 if TYPE_CHECKING:
-    from kube.conftest import Server
+    from tests.kube.conftest import Server
 
 Refusal = Callable[..., web.Response]
 ok = web.json_response

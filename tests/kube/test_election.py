@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.election import DURATION_SECONDS, Election, LeadershipLostError
 from bigfleet.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreachableError
-from bigfleet.kube.objects import Lease
-from bigfleet.kube.resources import Resource
+from bigfleet.kube.objects.kinds import Lease
+from bigfleet.kube.objects.resources import Resource
 
 START = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 

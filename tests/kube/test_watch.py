@@ -10,15 +10,16 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from bigfleet.kube import http, watch
+from bigfleet.kube import watch
+from bigfleet.kube.access import http
 from bigfleet.kube.client import Client
-from bigfleet.kube.objects import Node
+from bigfleet.kube.objects.kinds import Node
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NODES
 from bigfleet.kube.pace import Pace
-from bigfleet.kube.resources import CAPACITY_REQUESTS, NODES
 from bigfleet.kube.watch import UNHEALTHY_SECONDS, Watcher
 
 if TYPE_CHECKING:
-    from kube.conftest import Behaviour, Server
+    from tests.kube.conftest import Behaviour, Server
 
 Refusal = Callable[..., web.Response]
 ok = web.json_response

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from bigfleet.kube import client as client_module
 from bigfleet.kube.client import Client
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, KubeObject, Resource
+from bigfleet.kube.objects.resources import CONFIG_MAPS as PLAIN
 from bigfleet.kube.pace import Pace
-from bigfleet.kube.resources import CAPACITY_REQUESTS, KubeObject, Resource
-from bigfleet.kube.resources import CONFIG_MAPS as PLAIN
 from bigfleet.kube.watch import Watcher
 
 if TYPE_CHECKING:
-    from kube.conftest import Server, Serving
+    from tests.kube.conftest import Server, Serving
 
 NAMES = "abcde"
 Step = tuple[str, str]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.quantity import parse
 
 CRDS = sorted((Path(__file__).parents[2] / "api/crd").glob("*.yaml"))

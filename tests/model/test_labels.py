@@ -2,9 +2,9 @@
 
 import pytest
 
+from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE, of_fields, satisfies
 from bigfleet.model.machine import CapacityType
-from bigfleet.model.profile import Operator, Requirement
 
 
 def test_fields_make_labels_and_what_is_unknown_makes_none() -> None:

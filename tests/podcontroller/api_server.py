@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from bigfleet.kube.config import ServerConfig
+from bigfleet.kube.access.server import ServerConfig
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from podcontroller.api_server import ApiServer, api_server
+from tests.podcontroller.api_server import ApiServer, api_server
 
 
 @pytest.fixture

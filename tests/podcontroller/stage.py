@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from bigfleet.kube.client import Client
 from bigfleet.podcontroller.controller import Controller, Plan
-from bigfleet.podcontroller.penalties import Defaults
-from bigfleet.podcontroller.reading import request_name
+from bigfleet.podcontroller.pod.penalties import Defaults
+from bigfleet.podcontroller.pod.reading import request_name
 from bigfleet.telemetry.metrics import PodControllerMetrics
-from podcontroller.api_server import ApiServer, Object
+from tests.podcontroller.api_server import ApiServer, Object
 
 REQUESTS = "capacityrequests"
 LABEL = {"app.kubernetes.io/managed-by": "bigfleet-pod-controller"}

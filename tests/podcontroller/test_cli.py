@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from program import Program
 
-from podcontroller.api_server import ApiServer
-from podcontroller.stage import REQUESTS, pod
+from tests.podcontroller.api_server import ApiServer
+from tests.podcontroller.stage import REQUESTS, pod
+from tests.shared.program import Program
 
 BIGFLEET = str(Path(sys.executable).with_name("bigfleet"))
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from bigfleet.podcontroller.controller import Plan
 from bigfleet.podcontroller.keeper import Mode
-from bigfleet.podcontroller.penalties import Penalties
-from podcontroller.api_server import ApiServer, Object, refusal
-from podcontroller.stage import (
+from bigfleet.podcontroller.pod.penalties import Penalties
+from tests.podcontroller.api_server import ApiServer, Object, refusal
+from tests.podcontroller.stage import (
     LABEL,
     REQUESTS,
     held,

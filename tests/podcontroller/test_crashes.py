@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podcontroller.api_server import ApiServer, Object, api_server
-from podcontroller.stage import REQUESTS, held, own_name, owner, pod, request, running, settled
+from tests.podcontroller.api_server import ApiServer, Object, api_server
+from tests.podcontroller.stage import REQUESTS, held, own_name, owner, pod, request, running, settled
 
 
 def a_bit_of_everything(server: ApiServer) -> dict[str, str]:

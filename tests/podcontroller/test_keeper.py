@@ -7,12 +7,12 @@ from unittest.mock import MagicMock
 import msgspec
 
 from bigfleet.kube.client import Client
-from bigfleet.kube.objects import Pod
+from bigfleet.kube.objects.kinds import Pod
 from bigfleet.kube.recorder import Recorder
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta
 from bigfleet.podcontroller.keeper import Keeper, Mode
 from bigfleet.podcontroller.tables import Key, Pods, Requests, Scope
-from podcontroller.stage import pod
+from tests.podcontroller.stage import pod
 
 
 def request(key: Key, cpu: str = "1") -> CapacityRequest:

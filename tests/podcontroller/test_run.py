@@ -12,11 +12,11 @@ import pytest
 
 from bigfleet.podcontroller.controller import Plan
 from bigfleet.podcontroller.keeper import Mode
-from bigfleet.podcontroller.penalties import PenaltyFileError
+from bigfleet.podcontroller.pod.penalties import PenaltyFileError
 from bigfleet.podcontroller.run import Config, SelectorError, Served, serving
 from bigfleet.transport.address import TCPAddress
-from podcontroller.api_server import ApiServer, refusal
-from podcontroller.stage import REQUESTS, held, own_name, pod, unschedulable
+from tests.podcontroller.api_server import ApiServer, refusal
+from tests.podcontroller.stage import REQUESTS, held, own_name, pod, unschedulable
 
 LEASE = ("leases", "bigfleet-system", "bigfleet-pod-controller")
 MARK = ("configmaps", "bigfleet-system", "bigfleet-pod-controller")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from bigfleet.kube.objects import Namespace
+from bigfleet.kube.objects.kinds import Namespace
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta
 from bigfleet.podcontroller.tables import Key, Requests, Scope
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.machine import MachineState
-from bigfleet.model.profile import Operator, Requirement
 from bigfleet.provider import client as client_module
 from bigfleet.provider.decode import PageReader, slices
 from bigfleet.provider.errors import BrokenContractError
@@ -22,7 +22,7 @@ from bigfleet.wire.needs import requirements_to_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 if TYPE_CHECKING:
-    from provider.conftest import MakeRig, Rig
+    from tests.provider.conftest import MakeRig, Rig
 
 Record = Callable[..., pb.Machine]
 

@@ -8,19 +8,19 @@ from typing import cast
 
 import grpc
 import pytest
-from kit_toy import SHAPE, Toy
 from prometheus_client import CollectorRegistry
-from test_kit_provider import Remembering, ask, configured, created, provider, reaches, until
 
 from bigfleet.model.machine import Call, CapacityType, MachineState
 from bigfleet.providerkit import Backend, BackendError, Job, Limits, Offer, OfferError, Shape
 from bigfleet.providerkit.provider import Provider
-from bigfleet.providerkit.serve import Endpoint, serving
+from bigfleet.providerkit.server.serve import Endpoint, serving
 from bigfleet.providerkit.store import MemoryStore, SQLiteStore
 from bigfleet.telemetry.metrics import ProviderMetrics
 from bigfleet.transport.address import TCPAddress
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
+from tests.providerkit.kit_toy import SHAPE, Toy
+from tests.providerkit.test_kit_provider import Remembering, ask, configured, created, provider, reaches, until
 
 S = MachineState
 

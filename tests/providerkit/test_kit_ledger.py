@@ -5,13 +5,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit_toy import SHAPE
 
 from bigfleet.model.machine import EDGES, Call, MachineState, check_invariants
 from bigfleet.providerkit import Change, Notice, Offer, OfferError
-from bigfleet.providerkit.entry import Entry, ended, failed, noticed
-from bigfleet.providerkit.fence import Mark, Token
-from bigfleet.providerkit.ledger import (
+from bigfleet.providerkit.ledger.entry import Entry, ended, failed, noticed
+from bigfleet.providerkit.ledger.fence import Mark, Token
+from bigfleet.providerkit.ledger.ledger import (
     FencedError,
     IllegalError,
     Ledger,
@@ -20,10 +19,11 @@ from bigfleet.providerkit.ledger import (
     UnknownMachineError,
     UnsupportedError,
 )
-from bigfleet.providerkit.render import Renderer
-from bigfleet.providerkit.revisions import Revisions
+from bigfleet.providerkit.ledger.render import Renderer
+from bigfleet.providerkit.ledger.revisions import Revisions
 from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+from tests.providerkit.kit_toy import SHAPE
 
 S = MachineState
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit_toy import Hardware, Toy
 from prometheus_client import CollectorRegistry
 
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.providerkit import Backend, BackendError, Change, Job, Known, Limits, Notice
-from bigfleet.providerkit.entry import Entry
-from bigfleet.providerkit.fence import Mark, Token
-from bigfleet.providerkit.ledger import FencedError, IllegalError, Request
+from bigfleet.providerkit.ledger.entry import Entry
+from bigfleet.providerkit.ledger.fence import Mark, Token
+from bigfleet.providerkit.ledger.ledger import FencedError, IllegalError, Request
 from bigfleet.providerkit.provider import Ack, BackendIncompleteError, Provider
 from bigfleet.providerkit.store import Kept, MemoryStore, StateError, Write
 from bigfleet.telemetry.metrics import ProviderMetrics
+from tests.providerkit.kit_toy import Hardware, Toy
 
 S = MachineState
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from kit_toy import Hardware, Toy
 
 from bigfleet.providerkit import Backend
-from bigfleet.providerkit.serve import Endpoint, serving
-from bigfleet.providerkit.service import MAX_BLOB_BYTES, MAX_METADATA_BYTES
+from bigfleet.providerkit.server.serve import Endpoint, serving
+from bigfleet.providerkit.server.service import MAX_BLOB_BYTES, MAX_METADATA_BYTES
 from bigfleet.providerkit.store import MemoryStore
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.dial import Dialer
@@ -21,9 +20,10 @@ from bigfleet.transport.tls import TLSConfigError
 from bigfleet.wire.v1alpha1 import capacity_pb2 as capacity
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
+from tests.providerkit.kit_toy import Hardware, Toy
 
 if TYPE_CHECKING:
-    from conftest import PKI
+    from tests.conftest import PKI
 
 Code = grpc.StatusCode
 LOOPBACK = TCPAddress("127.0.0.1", 0)

@@ -10,12 +10,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from kit_toy import SHAPE
 
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.providerkit.entry import Entry, Operation
-from bigfleet.providerkit.fence import Mark, Token
+from bigfleet.providerkit.ledger.entry import Entry, Operation
+from bigfleet.providerkit.ledger.fence import Mark, Token
 from bigfleet.providerkit.store import SQLiteStore, StateError, Write
+from tests.providerkit.kit_toy import SHAPE
 
 ENTRY = Entry(
     id="m-0",
@@ -59,7 +59,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         """
         import asyncio, sys
         from pathlib import Path
-        from bigfleet.providerkit.fence import Mark, Token
+        from bigfleet.providerkit.ledger.fence import Mark, Token
         from bigfleet.providerkit.store import SQLiteStore, Write
 
         async def main():

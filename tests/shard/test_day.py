@@ -1,7 +1,8 @@
 """A day of churn and failures, and what must be true of it; `day` itself sees that no law breaks on the way."""
 
 import pytest
-from day import CLUSTERS, Story, day
+
+from tests.shard.rig.day import CLUSTERS, Story, day
 
 # A day is half a minute of work, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(900)

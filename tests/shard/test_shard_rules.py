@@ -16,18 +16,17 @@ import grpc
 import msgspec
 import pytest
 import structlog
-from virtual import REPLACED, SHARD, Made, Operator, Rig, Times, rigged
 
+from bigfleet.model.demand.profile import Operator as Is
+from bigfleet.model.demand.profile import Profile, Requirement
 from bigfleet.model.labels import ZONE
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.model.profile import Operator as Is
-from bigfleet.model.profile import Profile, Requirement
 from bigfleet.model.resources import demand
 from bigfleet.providerkit.backend import Change
-from bigfleet.providerkit.entry import Entry
-from bigfleet.providerkit.fence import Mark, Token
-from bigfleet.providerkit.ledger import Request
-from bigfleet.shard.stamps import Binding, from_metadata, to_metadata
+from bigfleet.providerkit.ledger.entry import Entry
+from bigfleet.providerkit.ledger.fence import Mark, Token
+from bigfleet.providerkit.ledger.ledger import Request
+from bigfleet.shard.supply.stamps import Binding, from_metadata, to_metadata
 from bigfleet.sim import clock
 from bigfleet.sim.cloud.config import CloudConfig
 from bigfleet.sim.cloud.reading import read
@@ -37,6 +36,7 @@ from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.sim.direct import NONE, Trouble
 from bigfleet.wire.v1alpha1 import capacity_pb2 as pb_needs
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+from tests.shard.rig.virtual import REPLACED, SHARD, Made, Operator, Rig, Times, rigged
 
 S = MachineState
 CREATE, JOIN, DRAIN, DELETE = 20.0, 10.0, 5.0, 5.0

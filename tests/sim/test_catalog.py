@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
-from bigfleet.engine.decide import Engine
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import MachineRecord, Policy
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.labels import RACK
 from bigfleet.model.machine import CapacityType, MachineState, check_invariants
-from bigfleet.model.need import Need
 from bigfleet.sim import catalog
 from bigfleet.sim.demand import SHAPES, Shape
 from bigfleet.sim.fleet import Fleet, generate

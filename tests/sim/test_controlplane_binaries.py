@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.sim.controlplane.binaries import ASSETS, cache, obtain
-from bigfleet.sim.controlplane.building import sources
 from bigfleet.sim.controlplane.errors import BinariesError
-from bigfleet.sim.controlplane.versions import API_SERVER, ETCD, KUBECTL, KUBERNETES, KWOK, PROGRAMS, Program, parse
+from bigfleet.sim.controlplane.programs.binaries import ASSETS, cache, obtain
+from bigfleet.sim.controlplane.programs.building import sources
+from bigfleet.sim.controlplane.programs.versions import (
+    API_SERVER,
+    ETCD,
+    KUBECTL,
+    KUBERNETES,
+    KWOK,
+    PROGRAMS,
+    Program,
+    parse,
+)
 
 
 def script(path: Path, body: str) -> None:

@@ -16,14 +16,14 @@ import pytest
 from bench import shard_load
 from bench.shard_load import Load, Options
 from bench.shard_streams import Histogram, LoadedCluster, Rows, Tally, rollup_frame
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.need import Daemon, UnrequestedNode
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.labels import RACK, ZONE
 from bigfleet.model.machine import MachineState
-from bigfleet.model.need import Daemon, UnrequestedNode
-from bigfleet.model.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
-from bigfleet.shard import session as says
-from bigfleet.shard.outbox import Outbox
-from bigfleet.shard.session import Sessions, Standing, Thing
+from bigfleet.shard.sessions import session as says
+from bigfleet.shard.sessions.outbox import Outbox
+from bigfleet.shard.sessions.session import Sessions, Standing, Thing
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.events import What
@@ -41,7 +41,7 @@ from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 if TYPE_CHECKING:
-    from conftest import PKI
+    from tests.conftest import PKI
 
 S = MachineState
 GIB = 2**20

@@ -17,7 +17,7 @@ from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError, Expected, check_server
 
 if TYPE_CHECKING:
-    from conftest import PKI, Ask, Serve
+    from tests.conftest import PKI, Ask, Serve
 
 S1 = "bigfleet://shard/s1"
 C1 = "bigfleet://cluster/c1"

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import PKI, Ask, Serve
+    from tests.conftest import PKI, Ask, Serve
 
 SHARD = "bigfleet://shard/s1"
 CLUSTER = "bigfleet://cluster/c1"

@@ -18,7 +18,7 @@ from bigfleet.transport.identity import (
 )
 
 if TYPE_CHECKING:
-    from conftest import PKI, Ask, Serve
+    from tests.conftest import PKI, Ask, Serve
 
 ADMIN = Identity(Kind.ADMIN)
 READONLY = Identity(Kind.READONLY)

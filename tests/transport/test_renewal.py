@@ -14,7 +14,7 @@ from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 
 if TYPE_CHECKING:
-    from conftest import PKI, Issued, Serve
+    from tests.conftest import PKI, Issued, Serve
 
 SHARD = "bigfleet://shard/s1"
 HOUR = timedelta(hours=1)

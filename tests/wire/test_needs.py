@@ -6,9 +6,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.need import Daemon, Need, Rollup, UnrequestedNode
-from bigfleet.model.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
+from bigfleet.model.demand.need import Daemon, Need, Rollup, UnrequestedNode
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import MAX_TOTAL, MAX_UNITS
 from bigfleet.wire.errors import WireError
 from bigfleet.wire.needs import need_from_wire, need_to_wire, rollup_from_wire, rollup_to_wire

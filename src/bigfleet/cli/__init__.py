@@ -1,7 +1,4 @@
-"""The programs: argument parsing and wiring, nothing else.
-
-One module a program. Whatever decides or talks lives in the layers below.
-"""
+"""The programs: argument parsing and wiring, nothing else. One file a command of `bigfleet`."""
 
 import os
 

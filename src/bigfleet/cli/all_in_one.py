@@ -13,7 +13,7 @@ from bigfleet.cli.program import load_engine
 from bigfleet.cli.provider import open_cloud
 from bigfleet.cli.shard import shard
 from bigfleet.providerkit.backend import Backend
-from bigfleet.providerkit.serve import Endpoint, serving
+from bigfleet.providerkit.server.serve import Endpoint, serving
 from bigfleet.providerkit.store import Store
 from bigfleet.shard.config import Config, ConfigError, Provider, load, shown
 from bigfleet.telemetry.logs import configure

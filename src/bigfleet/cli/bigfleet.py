@@ -8,7 +8,7 @@ import bigfleet
 from bigfleet.cli import dev, provider, providerkit
 from bigfleet.cli.all_in_one import ALL_IN_ONE_EPILOG, all_in_one
 from bigfleet.cli.conformance import EPILOG, conformance
-from bigfleet.cli.demo import DEMO_EPILOG, demo
+from bigfleet.cli.demo.command import DEMO_EPILOG, demo
 from bigfleet.cli.operator import OPERATOR_EPILOG, operator
 from bigfleet.cli.pod_controller import POD_CONTROLLER_EPILOG, pod_controller
 from bigfleet.cli.program import run
@@ -60,7 +60,7 @@ def warm_up() -> None:
     below XDG_CACHE_HOME or ~/.cache.
     """
     # The compiler takes longer to import than most other commands run.
-    from bigfleet.engine.compiled import FOLDER  # noqa: PLC0415
+    from bigfleet.engine.jit import FOLDER  # noqa: PLC0415
     from bigfleet.engine.warmup import warm_up as compile_all  # noqa: PLC0415
 
     compile_all()

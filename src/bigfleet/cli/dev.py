@@ -12,9 +12,9 @@ import uvloop
 
 from bigfleet.cli.program import leave
 from bigfleet.sim.controlplane import places
-from bigfleet.sim.controlplane.binaries import obtain
 from bigfleet.sim.controlplane.errors import ControlPlaneError
 from bigfleet.sim.controlplane.places import Record
+from bigfleet.sim.controlplane.programs.binaries import obtain
 from bigfleet.sim.controlplane.supervise import leave_behind, supervise
 
 app = typer.Typer(name="dev", help="Work on BigFleet: real control planes on this machine.", no_args_is_help=True)

@@ -70,8 +70,8 @@ def operator(
     configure(log_level)
     # What speaks to API servers takes a while to import.
     from bigfleet.kube.errors import KubeConfigError  # noqa: PLC0415
+    from bigfleet.operator.bootstrap.template import BootstrapTemplateError  # noqa: PLC0415
     from bigfleet.operator.run import serve  # noqa: PLC0415
-    from bigfleet.operator.template import BootstrapTemplateError  # noqa: PLC0415
 
     try:
         chosen = settings.OperatorConfig(

@@ -9,11 +9,11 @@ import typer
 import uvloop
 
 from bigfleet.cli.program import InputError, run
-from bigfleet.kube.auth import load
+from bigfleet.kube.access.kubeconfig import load
 from bigfleet.kube.errors import KubeConfigError
 from bigfleet.podcontroller.controller import Plan
 from bigfleet.podcontroller.keeper import Mode
-from bigfleet.podcontroller.penalties import PenaltyFileError
+from bigfleet.podcontroller.pod.penalties import PenaltyFileError
 from bigfleet.podcontroller.run import Config, SelectorError, serve
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import listen_tcp_address

@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 
 from bigfleet.model.crd import ManifestError
-from bigfleet.model.request import RequestError
+from bigfleet.model.demand.request import RequestError
 from bigfleet.provider.epoch import EpochError
-from bigfleet.providerkit.main import USER_ERRORS as PROVIDER_ERRORS
 from bigfleet.providerkit.new import NewProjectError
-from bigfleet.shard.audit import AuditError
+from bigfleet.providerkit.server.main import USER_ERRORS as PROVIDER_ERRORS
 from bigfleet.shard.config import ConfigError
-from bigfleet.shard.journal import JournalError
+from bigfleet.shard.persistence.audit_log import AuditError
+from bigfleet.shard.persistence.journal import JournalError
 from bigfleet.telemetry.traces import TracingError
 from bigfleet.transport.address import AddressError
 from bigfleet.transport.identity import Identity, IdentityError, Kind

@@ -9,8 +9,8 @@ import uvloop
 
 from bigfleet.providerkit.backend import Backend
 from bigfleet.providerkit.faults import FaultyBackend
-from bigfleet.providerkit.main import IN_MEMORY, open_store
-from bigfleet.providerkit.serve import Endpoint, serve
+from bigfleet.providerkit.server.main import IN_MEMORY, open_store
+from bigfleet.providerkit.server.serve import Endpoint, serve
 from bigfleet.providerkit.store import Store
 from bigfleet.sim.cloud.backend import CloudBackend
 from bigfleet.sim.cloud.hosts import Hosts, beside, existing

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.manifests import examples, read_requests
 from bigfleet.cli.program import check_id, console
-from bigfleet.cli.rollup_table import show
-from bigfleet.model.aggregate import aggregate
-from bigfleet.model.need import Rollup
+from bigfleet.cli.requests.manifests import examples, read_requests
+from bigfleet.cli.requests.rollup_table import show
+from bigfleet.model.demand.aggregate import aggregate
+from bigfleet.model.demand.need import Rollup
 
 ROLLUP_EPILOG = (
     "Examples: bigfleet rollup my-requests.yaml · bigfleet rollup examples/capacity-requests --cluster-id shop"

@@ -1,4 +1,5 @@
-"""Certifies a provider from outside, through the six calls and nothing more.
+"""Certifies a provider from outside, through the six calls and nothing more. `run` puts a run together.
 
-One module an area of behaviours; `run` puts them together. Knows no provider's inside, not even ours.
+`checks` has one file an area of behaviours, `workbench` what the checks work with. It knows no provider's inside,
+not even ours.
 """

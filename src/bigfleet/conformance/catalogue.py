@@ -1,6 +1,6 @@
 """Every behaviour of conformance.md, in the order of their ids."""
 
-from bigfleet.conformance import (
+from bigfleet.conformance.checks import (
     concurrency,
     durability,
     failure,

@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from bigfleet.conformance.bench import Bench, Facts
 from bigfleet.conformance.catalogue import BEHAVIOURS
-from bigfleet.conformance.durability import Restart
+from bigfleet.conformance.checks.durability import Restart
 from bigfleet.conformance.errors import BrokenError, NotApplicableError, TargetError
-from bigfleet.conformance.handle import Handle
-from bigfleet.conformance.pool import Pool
-from bigfleet.conformance.probe import active_profiles, probe
-from bigfleet.conformance.process import Launched
-from bigfleet.conformance.requests import Shard
 from bigfleet.conformance.suite import Behaviour, Outcome, Phase, Profile, Result, selects
-from bigfleet.conformance.target import Target
-from bigfleet.conformance.witness import Witness
+from bigfleet.conformance.workbench.bench import Bench, Facts
+from bigfleet.conformance.workbench.handle import Handle
+from bigfleet.conformance.workbench.pool import Pool
+from bigfleet.conformance.workbench.probe import active_profiles, probe
+from bigfleet.conformance.workbench.process import Launched
+from bigfleet.conformance.workbench.requests import Shard
+from bigfleet.conformance.workbench.target import Target
+from bigfleet.conformance.workbench.witness import Witness
 from bigfleet.model.labels import CONFORMANCE_FAULT
 from bigfleet.transport.address import Address
 from bigfleet.transport.renewal import LiveTLS

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bigfleet.conformance.bench import Bench
+from bigfleet.conformance.workbench.bench import Bench
 
 Check = Callable[[Bench], Awaitable[None]]
 """Returns if the behaviour holds; raises BrokenError if it does not, NotApplicableError if it cannot be shown."""

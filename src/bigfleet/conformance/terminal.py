@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from bigfleet.conformance.bench import Facts
 from bigfleet.conformance.catalogue import TITLES
 from bigfleet.conformance.run import Options, Report
 from bigfleet.conformance.suite import Behaviour, Outcome, Profile, Result
+from bigfleet.conformance.workbench.bench import Facts
 
 _MARKS = {
     Outcome.PASSED: ("✓", "green"),

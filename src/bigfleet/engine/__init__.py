@@ -1,4 +1,5 @@
-"""The decision engine: which machines should be bound to which cluster. Enter by `decide.Engine`.
+"""The decision engine: which machines should be bound to which cluster. Enter by `engine.Engine`.
 
-Compiled walks over one heap of columns; no network, no Kubernetes, no event loop, no clock but the one it is given.
+`tables` hold machines and needs, `load` brings them into the `heap`, compiled `walks` decide on it.
+No network, no Kubernetes, no event loop, no clock but the one that is given.
 """

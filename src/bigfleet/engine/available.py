@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from bigfleet.engine.decide import Engine
-from bigfleet.engine.needs import NO_TOPOLOGY
-from bigfleet.engine.reading import NOBODY
-from bigfleet.engine.shapes import MISSING, PODS_DIM
+from bigfleet.engine.engine import Engine
+from bigfleet.engine.heap.columns import NOW, Array
 from bigfleet.engine.stock import IDLE, SPOT, Lots, Victims, free, in_lots, victims
-from bigfleet.engine.work import NOW, Array
+from bigfleet.engine.tables.needs import NO_TOPOLOGY
+from bigfleet.engine.tables.shapes import MISSING, PODS_DIM
+from bigfleet.engine.tables.validate import NOBODY
+from bigfleet.model.demand.profile import Profile
 from bigfleet.model.labels import INSTANCE_TYPE
-from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 
 _LARGE = 1 << 62

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.need import Daemon, NeedKey
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Machine
-from bigfleet.model.need import Daemon, NeedKey
 from bigfleet.model.resources import MAX_UNITS, Resources
 
 MAX_WEIGHT = 2.0

@@ -4,9 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.heap import Tables
-from bigfleet.engine.reading import COMMITTED, EMPTY, NOBODY, PROTECTED, STAMPED, UNREQUESTED
-from bigfleet.engine.work import (
+from bigfleet.engine.heap.columns import (
     C_PARTIAL,
     C_REPORTED,
     H_HELD,
@@ -31,9 +29,11 @@ from bigfleet.engine.work import (
     NONE,
     Array,
 )
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.tables.validate import COMMITTED, EMPTY, NOBODY, PROTECTED, STAMPED, UNREQUESTED
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import INT32_MIN
 from bigfleet.model.machine import CapacityType, MachineState
-from bigfleet.model.profile import INT32_MIN
 
 # How a free machine could be had, best first: it stands there, or it is a slot. A slot that does not say how it is paid
 # for counts as owned, as it does for the release of idle machines.

@@ -4,14 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.compiled import entry
-from bigfleet.engine.heap import Tables, at
-from bigfleet.engine.inventory import VACANT, Inventory
-from bigfleet.engine.needs import NeedsTable
-from bigfleet.engine.offers import LEVELS
-from bigfleet.engine.records import UnmetReason, Verdict
-from bigfleet.engine.spread import could_hold, could_hold_in_one
-from bigfleet.engine.work import (
+from bigfleet.engine.heap.columns import (
     A_KIND,
     A_NEED,
     ACTIONS,
@@ -50,9 +43,16 @@ from bigfleet.engine.work import (
     Array,
     Work,
 )
-from bigfleet.engine.worth import fresh_units, is_eligible
+from bigfleet.engine.heap.heap import Tables, at
+from bigfleet.engine.jit import entry
+from bigfleet.engine.records import UnmetReason, Verdict
+from bigfleet.engine.tables.inventory import VACANT, Inventory
+from bigfleet.engine.tables.needs import NeedsTable
+from bigfleet.engine.walks.capacity import fresh_units, is_eligible
+from bigfleet.engine.walks.spread.offers import LEVELS
+from bigfleet.engine.walks.spread.rows import could_hold, could_hold_in_one
+from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.machine import MachineState
-from bigfleet.model.need import Need, NeedKey
 from bigfleet.model.resources import Resources
 
 

@@ -1,10 +1,10 @@
 """Compiling ahead of time: one small decision that enters every compiled function, for later ones to find in cache."""
 
-from bigfleet.engine.decide import Engine
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
-from bigfleet.model.need import Need
-from bigfleet.model.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 
 
 def warm_up() -> None:

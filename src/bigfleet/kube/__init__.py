@@ -1,4 +1,4 @@
-"""Typed access to a Kubernetes API server: list, watch, patch, evict.
+"""Typed access to a Kubernetes API server: list, watch, patch, evict, lead.
 
-Knows objects and resource versions, nothing of needs or machines.
+`access` is how the server is reached, `objects` what it keeps. It knows nothing of needs or machines.
 """

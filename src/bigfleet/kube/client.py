@@ -10,12 +10,12 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from bigfleet.kube.config import ServerConfig
-from bigfleet.kube.decode import Codec, Page
+from bigfleet.kube.access.http import Call, Connection
+from bigfleet.kube.access.limiter import Limiter
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.errors import GoneError, UnreadableError
-from bigfleet.kube.http import Call, Connection
-from bigfleet.kube.limiter import Limiter
-from bigfleet.kube.resources import PODS, Resource
+from bigfleet.kube.objects.decode import Codec, Page
+from bigfleet.kube.objects.resources import PODS, Resource
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ import structlog
 
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
-from bigfleet.kube.objects import Lease
-from bigfleet.kube.resources import LEASES
+from bigfleet.kube.objects.kinds import Lease
+from bigfleet.kube.objects.resources import LEASES
 
 _log = structlog.get_logger("bigfleet.kube")
 

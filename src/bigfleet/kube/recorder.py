@@ -11,8 +11,8 @@ import structlog
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import AlreadyExistsError, ApiError
-from bigfleet.kube.objects import Event, ObjectReference
-from bigfleet.kube.resources import EVENTS
+from bigfleet.kube.objects.kinds import Event, ObjectReference
+from bigfleet.kube.objects.resources import EVENTS
 from bigfleet.model.crd import ObjectMeta
 
 _MAX_WAITING = 1000

@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 import structlog
 
+from bigfleet.kube.access.http import error_from
 from bigfleet.kube.client import Client
-from bigfleet.kube.decode import WatchEvent
 from bigfleet.kube.errors import (
     ApiError,
     GoneError,
@@ -22,10 +22,10 @@ from bigfleet.kube.errors import (
     UnreachableError,
     UnreadableError,
 )
-from bigfleet.kube.http import error_from
-from bigfleet.kube.objects import Status
+from bigfleet.kube.objects.decode import WatchEvent
+from bigfleet.kube.objects.kinds import Status
+from bigfleet.kube.objects.resources import KubeObject, Resource
 from bigfleet.kube.pace import Pace
-from bigfleet.kube.resources import KubeObject, Resource
 from bigfleet.model.crd import ObjectMeta
 
 _log = structlog.get_logger("bigfleet.kube")

@@ -1,4 +1,4 @@
-"""Machines, needs, quantities, buckets and profiles as pure values.
+"""Machines, needs, quantities and requests as pure values. `machine` alone says what a machine may become.
 
-Here live frozen values and the rules about them. No I/O, no clock, no wire types, no event loop.
+Frozen values and the rules about them. No I/O, no clock, no wire types, no event loop.
 """

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.machine import CapacityType
-from bigfleet.model.profile import Operator, Requirement
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"

@@ -1,4 +1,5 @@
-"""The per-cluster agent: dials the shard, reports demand, answers bootstrap and reclaim.
+"""The per-cluster agent: dials the shard, reports demand, answers bootstrap requests and reclaim instructions.
 
-Outbound only; it has no listener but metrics and health. `core` is its mind, `run` the process around it.
+`run` is the process, `core` joins the parts, `link` is the one stream. Outbound only: it listens for nothing but
+metrics and health.
 """

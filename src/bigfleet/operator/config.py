@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bigfleet.model import duration
-from bigfleet.operator.skew import SkewError, check_version
+from bigfleet.operator.bootstrap.version_skew import SkewError, check_version
 from bigfleet.transport.address import Address, TCPAddress, UnixAddress
 from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.tls import TLSFiles

@@ -11,26 +11,26 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from bigfleet.kube.objects import ObjectReference
+from bigfleet.kube.objects.kinds import ObjectReference
 from bigfleet.kube.recorder import Occurrence
 from bigfleet.model.crd import API_VERSION, CapacityRequest
+from bigfleet.model.demand.need import Need, NeedKey
+from bigfleet.model.demand.request import RequestError
 from bigfleet.model.machine import MachineState
-from bigfleet.model.need import Need, NeedKey
-from bigfleet.model.request import RequestError
 from bigfleet.model.resources import ResourceError, demand
-from bigfleet.operator.acknowledge import Acknowledger
-from bigfleet.operator.available import AvailableCapacities
-from bigfleet.operator.bootstrap import Bootstrap
-from bigfleet.operator.daemons import Daemons
-from bigfleet.operator.drain_work import DrainWork
-from bigfleet.operator.machines import Machine, Machines, find_node
-from bigfleet.operator.node_objects import NodeObjects
-from bigfleet.operator.nodes import Nodes
-from bigfleet.operator.pods import Pods
-from bigfleet.operator.readiness import Readiness, is_ready
-from bigfleet.operator.requests import Requests, Waiting
-from bigfleet.operator.rollup import Rollups
-from bigfleet.operator.upcoming import MACHINE, UpcomingNodes
+from bigfleet.operator.bootstrap.answers import Bootstrap
+from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
+from bigfleet.operator.mirrors.upcoming_nodes import MACHINE, UpcomingNodes
+from bigfleet.operator.node_life.drain_work import DrainWork
+from bigfleet.operator.node_life.left_nodes import NodeObjects
+from bigfleet.operator.node_life.machines import Machine, Machines, find_node
+from bigfleet.operator.node_life.readiness import Readiness, is_ready
+from bigfleet.operator.rollup.acknowledge import Acknowledger
+from bigfleet.operator.rollup.daemons import Daemons
+from bigfleet.operator.rollup.nodes import Nodes
+from bigfleet.operator.rollup.pods import Pods
+from bigfleet.operator.rollup.requests import Requests, Waiting
+from bigfleet.operator.rollup.rollup import Rollups
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.needs import rollup_to_wire
 from bigfleet.wire.parting import GONE

@@ -14,11 +14,10 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
-from bigfleet.kube.auth import SERVICE_ACCOUNT, load
+from bigfleet.kube.access.kubeconfig import SERVICE_ACCOUNT, load
 from bigfleet.kube.client import Client
 from bigfleet.kube.election import Election, LeadershipLostError
-from bigfleet.kube.recorder import Recorder
-from bigfleet.kube.resources import (
+from bigfleet.kube.objects.resources import (
     AVAILABLE_CAPACITIES,
     CAPACITY_REQUESTS,
     CONFIG_MAPS,
@@ -27,25 +26,26 @@ from bigfleet.kube.resources import (
     PODS,
     UPCOMING_NODES,
 )
+from bigfleet.kube.recorder import Recorder
 from bigfleet.kube.watch import Watcher
 from bigfleet.model.crd import AvailableCapacity, UpcomingNode
-from bigfleet.operator.acknowledge import Acknowledger
-from bigfleet.operator.available import AvailableCapacities
-from bigfleet.operator.bootstrap import Bootstrap
-from bigfleet.operator.cluster_access import ClusterAccess
+from bigfleet.operator.bootstrap.answers import Bootstrap
+from bigfleet.operator.bootstrap.cluster_access import ClusterAccess
+from bigfleet.operator.bootstrap.template import LiveTemplate
+from bigfleet.operator.bootstrap.tokens import Tokens
 from bigfleet.operator.config import OperatorConfig
 from bigfleet.operator.core import Clocks, Core, Parts
-from bigfleet.operator.drain_work import DrainWork
-from bigfleet.operator.drains import Drains
 from bigfleet.operator.link import Link
-from bigfleet.operator.machines import Machines
-from bigfleet.operator.mirror import MANAGED_BY, OURS, Mirror
-from bigfleet.operator.node_objects import NodeObjects
-from bigfleet.operator.partial import CONFIG_MAP, PartialDemand
-from bigfleet.operator.readiness import Readiness as NodeReadiness
-from bigfleet.operator.template import LiveTemplate
-from bigfleet.operator.tokens import Tokens
-from bigfleet.operator.upcoming import UpcomingNodes
+from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
+from bigfleet.operator.mirrors.mirror import MANAGED_BY, OURS, Mirror
+from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
+from bigfleet.operator.node_life.drain_work import DrainWork
+from bigfleet.operator.node_life.drains import Drains
+from bigfleet.operator.node_life.left_nodes import NodeObjects
+from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.node_life.readiness import Readiness as NodeReadiness
+from bigfleet.operator.rollup.acknowledge import Acknowledger
+from bigfleet.operator.rollup.partial_demand import CONFIG_MAP, PartialDemand
 from bigfleet.telemetry.health import Heartbeat, Readiness
 from bigfleet.telemetry.http import HealthEndpoint
 from bigfleet.telemetry.logs import bound_ids

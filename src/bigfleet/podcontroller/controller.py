@@ -11,11 +11,11 @@ import structlog
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
 from bigfleet.kube.recorder import Recorder
-from bigfleet.kube.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
 from bigfleet.kube.watch import Watcher
 from bigfleet.podcontroller.keeper import MANAGED_BY, NAME, Keeper, Mode, Outcome
-from bigfleet.podcontroller.penalties import Defaults
+from bigfleet.podcontroller.pod.penalties import Defaults
 from bigfleet.podcontroller.queue import WorkQueue
 from bigfleet.podcontroller.tables import Key, Pods, Requests, Scope
 from bigfleet.telemetry.metrics import PodControllerMetrics

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from bigfleet.podcontroller.penalties import Defaults, PenaltyFileError, read_defaults
+from bigfleet.podcontroller.pod.penalties import Defaults, PenaltyFileError, read_defaults
 
 MAX_BYTES = 1 << 20
 _LOOK_SECONDS = 5.0

@@ -5,7 +5,7 @@ request of that mode is made, and total only once every live pod has been looked
 """
 
 from bigfleet.kube.client import Client, Patch
-from bigfleet.kube.resources import CONFIG_MAPS
+from bigfleet.kube.objects.resources import CONFIG_MAPS
 from bigfleet.podcontroller.keeper import LABELS, NAME, Mode
 
 CONFIG_MAP = "bigfleet-pod-controller"

@@ -12,13 +12,13 @@ import msgspec
 
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import AlreadyExistsError, InvalidError, NotFoundError
-from bigfleet.kube.objects import ObjectReference
+from bigfleet.kube.objects.kinds import ObjectReference
+from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NODES, PODS
 from bigfleet.kube.recorder import Occurrence, Recorder
-from bigfleet.kube.resources import CAPACITY_REQUESTS, NODES, PODS
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta, OwnerReference
-from bigfleet.podcontroller.complaints import REFUSED, Complaint
-from bigfleet.podcontroller.penalties import Defaults
-from bigfleet.podcontroller.reading import Ask, Reading, request_name
+from bigfleet.podcontroller.pod.complaints import REFUSED, Complaint
+from bigfleet.podcontroller.pod.penalties import Defaults
+from bigfleet.podcontroller.pod.reading import Ask, Reading, request_name
 from bigfleet.podcontroller.tables import Key, Made, Pods, Requests, Scope
 
 MANAGED_BY, NAME = "app.kubernetes.io/managed-by", "bigfleet-pod-controller"

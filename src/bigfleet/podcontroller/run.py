@@ -15,11 +15,11 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
-from bigfleet.kube.config import ServerConfig
 from bigfleet.kube.election import Election, LeadershipLostError
 from bigfleet.kube.errors import ApiError
-from bigfleet.kube.resources import NAMESPACES
+from bigfleet.kube.objects.resources import NAMESPACES
 from bigfleet.podcontroller.controller import Controller, Plan
 from bigfleet.podcontroller.defaults_file import DefaultsFile
 from bigfleet.podcontroller.demand_mark import mark

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from bigfleet.kube.objects import Namespace, Pod
+from bigfleet.kube.objects.kinds import Namespace, Pod
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, OwnerReference
-from bigfleet.podcontroller.conditions import written
-from bigfleet.podcontroller.reading import Ask, Reading, read, request_name
+from bigfleet.podcontroller.pod.label_sets import written
+from bigfleet.podcontroller.pod.reading import Ask, Reading, read, request_name
 
 Key = tuple[str, str]
 """Namespace and name of a request."""

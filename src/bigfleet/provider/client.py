@@ -15,8 +15,8 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
+from bigfleet.model.demand.profile import Requirement
 from bigfleet.model.machine import Call, Machine
-from bigfleet.model.profile import Requirement
 from bigfleet.provider.acks import misfit
 from bigfleet.provider.decode import PageReader
 from bigfleet.provider.errors import AckMismatchError, BrokenContractError, error_of, quoted

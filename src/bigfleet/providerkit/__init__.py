@@ -11,8 +11,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from bigfleet.model.machine import CapacityType
 from bigfleet.providerkit.backend import Backend, BackendError, Change, Job, Known, Limits, Notice
-from bigfleet.providerkit.main import ConfigError, main
 from bigfleet.providerkit.offer import Offer, OfferError, Shape
+from bigfleet.providerkit.server.main import ConfigError, main
 
 __all__ = [
     "Backend",

@@ -12,7 +12,7 @@ import structlog
 
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.providerkit.backend import Backend, BackendError, Job
-from bigfleet.providerkit.entry import Entry, Operation, ended, failed
+from bigfleet.providerkit.ledger.entry import Entry, Operation, ended, failed
 from bigfleet.telemetry.metrics import ProviderMetrics
 
 _log = structlog.get_logger("bigfleet.providerkit")

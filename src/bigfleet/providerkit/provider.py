@@ -14,8 +14,8 @@ import structlog
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.providerkit.backend import Backend, BackendError, Notice
 from bigfleet.providerkit.carrier import Carrier
-from bigfleet.providerkit.entry import Entry, noticed
-from bigfleet.providerkit.ledger import IllegalError, Ledger, RefusedError, Request
+from bigfleet.providerkit.ledger.entry import Entry, noticed
+from bigfleet.providerkit.ledger.ledger import IllegalError, Ledger, RefusedError, Request
 from bigfleet.providerkit.store import StateError, Store, Write
 from bigfleet.providerkit.turns import Turns
 from bigfleet.telemetry.metrics import ProviderMetrics

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from bigfleet.providerkit.entry import Entry
-from bigfleet.providerkit.fence import Mark, Token
+from bigfleet.providerkit.ledger.entry import Entry
+from bigfleet.providerkit.ledger.fence import Mark, Token
 
 # "BFpk": tells our file from any other SQLite database.
 _APPLICATION_ID = 0x4246706B

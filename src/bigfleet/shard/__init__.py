@@ -1,5 +1,5 @@
 """Tier two: takes the clusters' demand, decides every cycle, drives providers.
 
-Keeps deciding with the coordinator gone, so it never imports `bigfleet.coordinator`. So far there are supply, demand,
-sessions and execute, as machines without I/O; what runs them is not built yet.
+`run` is the process, `shell` does all I/O, `core` joins the parts, and every other room is one part without I/O.
+A shard keeps deciding with the coordinator gone, so nothing here imports `bigfleet.coordinator`.
 """

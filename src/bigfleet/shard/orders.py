@@ -2,8 +2,8 @@
 
 import msgspec
 
-from bigfleet.shard.effects import Ask
-from bigfleet.shard.session import Code
+from bigfleet.shard.execution.effects import Ask
+from bigfleet.shard.sessions.session import Code
 
 
 class MakeCall(msgspec.Struct, frozen=True):

@@ -17,16 +17,16 @@ from prometheus_client import CollectorRegistry
 from bigfleet.provider.client import ProviderClient, provider_dialer
 from bigfleet.provider.epoch import EpochFile
 from bigfleet.provider.fencing import Fencing
-from bigfleet.shard.admin import Admin
-from bigfleet.shard.audit import AuditLog
+from bigfleet.shard.api.admin import Admin
+from bigfleet.shard.api.answers import Desk
+from bigfleet.shard.api.inspection import Inspection
 from bigfleet.shard.config import Config
-from bigfleet.shard.core import Core
-from bigfleet.shard.deciding import Deciding
-from bigfleet.shard.desk import Desk
-from bigfleet.shard.inspection import Inspection
-from bigfleet.shard.journal import Journal
-from bigfleet.shard.shard import Shard
-from bigfleet.shard.state import Clocks, Settings
+from bigfleet.shard.core.core import Core
+from bigfleet.shard.core.decisions import Deciding
+from bigfleet.shard.core.parts import Clocks, Settings
+from bigfleet.shard.persistence.audit_log import AuditLog
+from bigfleet.shard.persistence.journal import Journal
+from bigfleet.shard.shell.shard import Shard
 from bigfleet.telemetry.health import Heartbeat, Readiness
 from bigfleet.telemetry.http import HealthEndpoint
 from bigfleet.telemetry.logs import bound_ids

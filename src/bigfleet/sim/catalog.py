@@ -8,11 +8,11 @@ import enum
 
 import msgspec
 
-from bigfleet.model.buckets import PenaltyBucket as Bucket
+from bigfleet.model.demand.need import Daemon
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket as Bucket
+from bigfleet.model.demand.profile import Operator, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.labels import ZONE
 from bigfleet.model.machine import CapacityType
-from bigfleet.model.need import Daemon
-from bigfleet.model.profile import Operator, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import Resources
 
 REGION = "topology.kubernetes.io/region"

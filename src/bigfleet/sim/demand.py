@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import msgspec
 
-from bigfleet.engine.needs import unit_size
+from bigfleet.engine.tables.needs import unit_size
+from bigfleet.model.demand.need import Need, NeedKey
+from bigfleet.model.demand.profile import Operator, Profile, Requirement, WhenUnsatisfiable
 from bigfleet.model.labels import RACK, ZONE
-from bigfleet.model.need import Need, NeedKey
-from bigfleet.model.profile import Operator, Profile, Requirement, WhenUnsatisfiable
 from bigfleet.sim import catalog
 from bigfleet.sim.catalog import Archetype, Family, InstanceType, Size
 

@@ -19,10 +19,11 @@ from bigfleet.provider.errors import AckMismatchError, ProviderError, error_of
 from bigfleet.provider.fencing import Fencing
 from bigfleet.provider.records import Ack, Answer, Page
 from bigfleet.provider.walk import Ask, Walk
-from bigfleet.providerkit import ledger, provider
-from bigfleet.providerkit.entry import Entry
-from bigfleet.providerkit.fence import Mark, Token
-from bigfleet.providerkit.render import Renderer
+from bigfleet.providerkit import provider
+from bigfleet.providerkit.ledger import ledger
+from bigfleet.providerkit.ledger.entry import Entry
+from bigfleet.providerkit.ledger.fence import Mark, Token
+from bigfleet.providerkit.ledger.render import Renderer
 from bigfleet.providerkit.store import StateError
 from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb

@@ -9,10 +9,10 @@ import random
 from collections.abc import Iterator
 
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Stamp
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.labels import RACK
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
-from bigfleet.model.need import Need
 from bigfleet.sim import catalog
 from bigfleet.sim.catalog import CapacityClass, Family, InstanceType
 from bigfleet.sim.demand import FREE, Draw, Row, Shape, fitting, units_of

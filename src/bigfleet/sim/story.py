@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from bigfleet.model.buckets import PenaltyBucket as Bucket
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket as Bucket
+from bigfleet.model.demand.profile import Operator, Profile, Requirement
 from bigfleet.model.labels import CAPACITY_TYPE, RACK
 from bigfleet.model.machine import CapacityType, Machine, MachineState
-from bigfleet.model.profile import Operator, Profile, Requirement
 from bigfleet.sim.catalog import BATCH, CRITICAL, FAMILY, GIB, GPU, SERVICE, Family
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.events import What

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.need import Daemon, Need, Rollup, UnrequestedNode
-from bigfleet.model.profile import Operator, Profile, ProfileError, Requirement, Spread, WhenUnsatisfiable
+from bigfleet.model.demand.need import Daemon, Need, Rollup, UnrequestedNode
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import Operator, Profile, ProfileError, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import MAX_TOTAL, MAX_UNITS, ResourceError, Resources, demand, quantities
 from bigfleet.wire.errors import WireError
 from bigfleet.wire.v1alpha1 import capacity_pb2 as pb

@@ -2,21 +2,21 @@
 
 from collections.abc import Iterable, Mapping
 
-from bigfleet.engine.decide import Decision as EngineDecision
-from bigfleet.engine.decide import Engine
+from bigfleet.engine.engine import Decision as EngineDecision
+from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import Action as EngineAction
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Stakes
 from bigfleet.engine.records import Policy as EnginePolicy
 from bigfleet.engine.records import Stamp as EngineStamp
 from bigfleet.engine.records import Verdict as EngineVerdict
-from bigfleet.model.buckets import PenaltyBucket
+from bigfleet.model.demand.need import Daemon as ModelDaemon
+from bigfleet.model.demand.need import Need as ModelNeed
+from bigfleet.model.demand.need import NeedKey as ModelKey
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Host, MachineState
 from bigfleet.model.machine import Machine as ModelMachine
-from bigfleet.model.need import Daemon as ModelDaemon
-from bigfleet.model.need import Need as ModelNeed
-from bigfleet.model.need import NeedKey as ModelKey
 from bigfleet.model.resources import Resources
-from oracle.world import (
+from tests.engine.oracle.world import (
     Action,
     Cluster,
     Decision,

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from oracle.generate import DOLLAR, RACK, TYPE, ZONE
-from oracle.loop import Latency, Loop, fixed
-from oracle.world import (
+from tests.engine.oracle.generate import DOLLAR, RACK, TYPE, ZONE
+from tests.engine.oracle.loop import Latency, Loop, fixed
+from tests.engine.oracle.world import (
     Action,
     Cluster,
     Decision,

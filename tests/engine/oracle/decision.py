@@ -1,12 +1,12 @@
 """The decision engine's rules in plain, slow Python: `decide(world)`. engine.md sections 2 to 9, in that order."""
 
-from oracle.gangs import serve
-from oracle.giveback import dropped_marks, reclaim, reclaim_action, releases
-from oracle.picture import Picture
-from oracle.preempt import phase_two
-from oracle.rows import Facts, Row
-from oracle.serve import Skew
-from oracle.world import Action, Decision, Kind, Verdict, World
+from tests.engine.oracle.gangs import serve
+from tests.engine.oracle.giveback import dropped_marks, reclaim, reclaim_action, releases
+from tests.engine.oracle.picture import Picture
+from tests.engine.oracle.preempt import phase_two
+from tests.engine.oracle.rows import Facts, Row
+from tests.engine.oracle.serve import Skew
+from tests.engine.oracle.world import Action, Decision, Kind, Verdict, World
 
 
 def decide(world: World) -> Decision:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from oracle.generate import (
+from tests.engine.oracle.generate import (
     DOLLAR,
     RACK,
     Source,
@@ -17,8 +17,8 @@ from oracle.generate import (
     row,
     some_stamp,
 )
-from oracle.keeper import arrived
-from oracle.world import PINNED, Cluster, Machine, Need, State, Unrequested, World
+from tests.engine.oracle.keeper import arrived
+from tests.engine.oracle.world import PINNED, Cluster, Machine, Need, State, Unrequested, World
 
 Edit = Callable[[Source, World], World]
 ANY = Taste()

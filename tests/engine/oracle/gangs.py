@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from oracle.picture import Picture
-from oracle.rows import Row
-from oracle.serve import Binder, Pool, acquire, bind_free, credit, free_pool, walk
+from tests.engine.oracle.picture import Picture
+from tests.engine.oracle.rows import Row
+from tests.engine.oracle.serve import Binder, Pool, acquire, bind_free, credit, free_pool, walk
 
 NEVER = 2**63
 """Newer than any binding number: what a purchase counts as."""

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from oracle.world import (
+from tests.engine.oracle.world import (
     PINNED,
     Cluster,
     Daemon,

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from oracle.gangs import credit_only
-from oracle.picture import Picture
-from oracle.serve import credit
-from oracle.world import Action, Cluster, Kind, Machine, State
+from tests.engine.oracle.gangs import credit_only
+from tests.engine.oracle.picture import Picture
+from tests.engine.oracle.serve import credit
+from tests.engine.oracle.world import Action, Cluster, Kind, Machine, State
 
 RECLAIM_GRACE = 600
 

@@ -2,10 +2,10 @@
 
 from dataclasses import fields
 
-from bigfleet.engine.decide import Engine
-from bigfleet.model.need import NeedKey as ModelKey
-from oracle import bridge
-from oracle.world import Cluster, Decision, Machine, Need, World
+from bigfleet.engine.engine import Engine
+from bigfleet.model.demand.need import NeedKey as ModelKey
+from tests.engine.oracle import bridge
+from tests.engine.oracle.world import Cluster, Decision, Machine, Need, World
 
 
 class Keeper:

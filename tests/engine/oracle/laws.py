@@ -3,11 +3,11 @@
 import random
 from dataclasses import replace
 
-from oracle.bridge import decide
-from oracle.decision import phase_one
-from oracle.loop import Latency, Loop
-from oracle.rows import Facts, Row, whole_units
-from oracle.world import ACQUIRING, Action, Decision, Kind, Need, NeedKey, State, Verdict, World
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.decision import phase_one
+from tests.engine.oracle.loop import Latency, Loop
+from tests.engine.oracle.rows import Facts, Row, whole_units
+from tests.engine.oracle.world import ACQUIRING, Action, Decision, Kind, Need, NeedKey, State, Verdict, World
 
 MOST_DECISIONS = 300
 

@@ -8,8 +8,20 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from oracle.bridge import decide
-from oracle.world import ACQUIRING, Action, Cluster, Decision, Kind, Machine, Need, Policy, Stamp, State, World
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.world import (
+    ACQUIRING,
+    Action,
+    Cluster,
+    Decision,
+    Kind,
+    Machine,
+    Need,
+    Policy,
+    Stamp,
+    State,
+    World,
+)
 
 Latency = Callable[[str, str, int], int]
 """(operation, machine, how many operations that machine had before) -> cycles."""

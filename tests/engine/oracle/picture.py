@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oracle.rows import Facts, Row, Vector, whole_units, with_pod
-from oracle.world import Action, Kind, Machine, Stamp, State
+from tests.engine.oracle.rows import Facts, Row, Vector, whole_units, with_pod
+from tests.engine.oracle.world import Action, Kind, Machine, Stamp, State
 
 OwnKey = tuple[str, str, str]
 

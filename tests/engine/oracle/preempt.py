@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from oracle.gangs import best_domain, credit_only, fill
-from oracle.picture import Picture
-from oracle.rows import Row
-from oracle.serve import Tiers, acquire, bind_free, credit, half_dollars, is_free, preference, walk
-from oracle.world import PINNED, Kind, Machine, State
+from tests.engine.oracle.gangs import best_domain, credit_only, fill
+from tests.engine.oracle.picture import Picture
+from tests.engine.oracle.rows import Row
+from tests.engine.oracle.serve import Tiers, acquire, bind_free, credit, half_dollars, is_free, preference, walk
+from tests.engine.oracle.world import PINNED, Kind, Machine, State
 
 GRACE_OF_GAP = ((900_000, 10), (500_000, 30), (100_000, 120))
 LONGEST_GRACE = 600

@@ -4,12 +4,24 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from oracle.decision import phase_one
-from oracle.keeper import Keeper, arrived, difference, row_key, with_arrival
-from oracle.laws import acts_legally, comes_to_rest, conserves, names
-from oracle.loop import Loop
-from oracle.rows import Facts
-from oracle.world import PINNED, Action, Cluster, Decision, Kind, Machine, Need, Policy, Stamp, State, World
+from tests.engine.oracle.decision import phase_one
+from tests.engine.oracle.keeper import Keeper, arrived, difference, row_key, with_arrival
+from tests.engine.oracle.laws import acts_legally, comes_to_rest, conserves, names
+from tests.engine.oracle.loop import Loop
+from tests.engine.oracle.rows import Facts
+from tests.engine.oracle.world import (
+    PINNED,
+    Action,
+    Cluster,
+    Decision,
+    Kind,
+    Machine,
+    Need,
+    Policy,
+    Stamp,
+    State,
+    World,
+)
 
 GIVING_BACK = (Kind.RECLAIM, Kind.DELETE)
 

@@ -3,7 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from oracle.world import PINNED, Daemon, Machine, Need, NeedKey, Op, Requirement, Spread, State, World, unit_text
+from tests.engine.oracle.world import (
+    PINNED,
+    Daemon,
+    Machine,
+    Need,
+    NeedKey,
+    Op,
+    Requirement,
+    Spread,
+    State,
+    World,
+    unit_text,
+)
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
-from oracle import laws, restart
-from oracle.bridge import decide
-from oracle.edits import ALL, DEMAND, MACHINES, SESSIONS, a_need_appears, edited
-from oracle.generate import Seeded, Taste, chance, changed, pick, world
-from oracle.keeper import Keeper, Twins, arrived
-from oracle.loop import Latency, Loop, fixed, scattered
-from oracle.world import Machine, Need, World
+from tests.engine.oracle import laws, restart
+from tests.engine.oracle.bridge import decide
+from tests.engine.oracle.edits import ALL, DEMAND, MACHINES, SESSIONS, a_need_appears, edited
+from tests.engine.oracle.generate import Seeded, Taste, chance, changed, pick, world
+from tests.engine.oracle.keeper import Keeper, Twins, arrived
+from tests.engine.oracle.loop import Latency, Loop, fixed, scattered
+from tests.engine.oracle.world import Machine, Need, World
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from fractions import Fraction
 
-from oracle.picture import Picture
-from oracle.rows import Row
-from oracle.world import PINNED, Kind, Machine, Spread, State
+from tests.engine.oracle.picture import Picture
+from tests.engine.oracle.rows import Row
+from tests.engine.oracle.world import PINNED, Kind, Machine, Spread, State
 
 Tiers = list[list[Machine]]
 Pool = Callable[[Picture, Row], Tiers]

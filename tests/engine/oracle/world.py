@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from bigfleet.model.buckets import PenaltyBucket
-from bigfleet.model.profile import Operator, Profile, WhenUnsatisfiable
-from bigfleet.model.profile import Requirement as ModelRequirement
-from bigfleet.model.profile import Spread as ModelSpread
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import Operator, Profile, WhenUnsatisfiable
+from bigfleet.model.demand.profile import Requirement as ModelRequirement
+from bigfleet.model.demand.profile import Spread as ModelSpread
 
 PINNED = 26
 """Bucket numbers: 0 = $0, 1 = $0.50, 2 = $1, 3 = $2 ... 25 = $8,388,608, 26 = PINNED."""

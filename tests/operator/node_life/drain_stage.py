@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bigfleet.kube.objects import Node
-from bigfleet.kube.resources import LEASES, NODES, PODS
-from bigfleet.operator.drain_work import DrainWork
-from bigfleet.operator.drains import Drains
-from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED
-from bigfleet.operator.machines import Machines
-from bigfleet.operator.node_objects import NodeObjects
-from bigfleet.operator.nodes import Nodes
-from bigfleet.operator.pods import Pods
+from bigfleet.kube.objects.kinds import Node
+from bigfleet.kube.objects.resources import LEASES, NODES, PODS
+from bigfleet.operator.node_life.drain_work import DrainWork
+from bigfleet.operator.node_life.drains import Drains
+from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED
+from bigfleet.operator.node_life.left_nodes import NodeObjects
+from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.rollup.nodes import Nodes
+from bigfleet.operator.rollup.pods import Pods
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from node_life.fakes import FakeServer, settle
+from tests.operator.node_life.fakes import FakeServer, settle
 
 Kind = pb.ReclaimInstruction
 OURS = {INSTRUCTION, DEADLINE, KIND, CALLED, WAS_CORDONED}

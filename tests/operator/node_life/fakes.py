@@ -16,7 +16,7 @@ import msgspec
 
 from bigfleet.kube.client import Client, Patch, VersionInfo
 from bigfleet.kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError, TooManyRequestsError
-from bigfleet.kube.resources import NODES, PODS, Resource
+from bigfleet.kube.objects.resources import NODES, PODS, Resource
 
 T = TypeVar("T")
 Key = tuple[str, str, str]

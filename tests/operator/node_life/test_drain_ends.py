@@ -6,10 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from bigfleet.kube.errors import UnreachableError
-from bigfleet.kube.resources import NODES, PODS
-from bigfleet.operator.holds import INSTRUCTION
-from node_life.drain_stage import Kind, annotations, living, node, renew
-from node_life.fakes import FakeClock, FakeServer, settle
+from bigfleet.kube.objects.resources import NODES, PODS
+from bigfleet.operator.node_life.holds import INSTRUCTION
+from tests.operator.node_life.drain_stage import Kind, annotations, living, node, renew
+from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
 
 CORDON = "node.kubernetes.io/unschedulable"
 EVERYTHING = ({"operator": "Exists"},)

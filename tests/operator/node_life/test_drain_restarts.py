@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigfleet.kube.resources import NODES, PODS
-from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND
-from node_life.drain_stage import Kind, Life, annotations, living, node
-from node_life.fakes import FakeClock, FakeServer, settle
+from bigfleet.kube.objects.resources import NODES, PODS
+from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND
+from tests.operator.node_life.drain_stage import Kind, Life, annotations, living, node
+from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
 
 
 @pytest.fixture

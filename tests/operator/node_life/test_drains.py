@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from bigfleet.kube.errors import ApiError, UnreachableError
-from bigfleet.kube.resources import NODES, PODS
-from bigfleet.operator.drain_acts import Cordon
-from bigfleet.operator.drain_work import EVICTIONS
-from bigfleet.operator.drains import Drains
-from bigfleet.operator.holds import CALLED, DEADLINE, INSTRUCTION, KIND, Hold
-from bigfleet.operator.machines import Machines
-from bigfleet.operator.node_objects import NodeObjects
-from bigfleet.operator.nodes import Nodes
-from bigfleet.operator.pods import Pods
+from bigfleet.kube.objects.resources import NODES, PODS
+from bigfleet.operator.node_life.drain_acts import Cordon
+from bigfleet.operator.node_life.drain_work import EVICTIONS
+from bigfleet.operator.node_life.drains import Drains
+from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, Hold
+from bigfleet.operator.node_life.left_nodes import NodeObjects
+from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.rollup.nodes import Nodes
+from bigfleet.operator.rollup.pods import Pods
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from node_life.drain_stage import Kind, annotations, living, node, renew
-from node_life.fakes import BUDGET, FakeClock, FakeServer, settle
+from tests.operator.node_life.drain_stage import Kind, annotations, living, node, renew
+from tests.operator.node_life.fakes import BUDGET, FakeClock, FakeServer, settle
 
 DAEMON = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "d", "controller": True}]
 

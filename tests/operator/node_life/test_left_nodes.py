@@ -9,25 +9,25 @@ from unittest.mock import MagicMock
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bigfleet.kube.objects import Node, NodeSpec
-from bigfleet.kube.resources import LEASES, NODES, UPCOMING_NODES
+from bigfleet.kube.objects.kinds import Node, NodeSpec
+from bigfleet.kube.objects.resources import LEASES, NODES, UPCOMING_NODES
 from bigfleet.model.crd import NodePhase, ObjectMeta, UpcomingNode
-from bigfleet.operator.acknowledge import Acknowledger
-from bigfleet.operator.available import AvailableCapacities
-from bigfleet.operator.bootstrap import Bootstrap
+from bigfleet.operator.bootstrap.answers import Bootstrap
 from bigfleet.operator.core import Clocks, Core, Parts
-from bigfleet.operator.drain_work import DrainWork
-from bigfleet.operator.machines import Machines
-from bigfleet.operator.mirror import Mirror
-from bigfleet.operator.node_objects import NodeObjects
-from bigfleet.operator.nodes import Nodes
-from bigfleet.operator.readiness import Readiness
-from bigfleet.operator.upcoming import UpcomingNodes
+from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
+from bigfleet.operator.mirrors.mirror import Mirror
+from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
+from bigfleet.operator.node_life.drain_work import DrainWork
+from bigfleet.operator.node_life.left_nodes import NodeObjects
+from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.node_life.readiness import Readiness
+from bigfleet.operator.rollup.acknowledge import Acknowledger
+from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from node_life.fakes import FakeClock, FakeServer, settle
+from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
 
 
 class Life:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from bigfleet.kube.errors import UnreachableError
-from bigfleet.kube.resources import LEASES, NODES
-from bigfleet.operator.machines import Machines
-from bigfleet.operator.node_objects import NodeInTheWayError, NodeObjects
-from bigfleet.operator.nodes import Nodes
-from bigfleet.operator.readiness import Readiness
-from bigfleet.operator.upcoming import SETTLED_SECONDS
+from bigfleet.kube.objects.resources import LEASES, NODES
+from bigfleet.operator.mirrors.upcoming_nodes import SETTLED_SECONDS
+from bigfleet.operator.node_life.left_nodes import NodeInTheWayError, NodeObjects
+from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.node_life.readiness import Readiness
+from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from node_life.fakes import FakeClock, FakeServer, settle
+from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
 
 
 class Life:

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.fake_api_server import TOKEN, FakeApiServer
-from agent.test_agent_user_data import SHAPE, user_data
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.providerkit.ledger import Request
+from bigfleet.providerkit.ledger.ledger import Request
 from bigfleet.providerkit.provider import Provider
 from bigfleet.providerkit.store import MemoryStore
 from bigfleet.sim.agent.agents import Agents
@@ -24,6 +22,8 @@ from bigfleet.sim.cloud.reading import read
 from bigfleet.sim.controlplane.certificates import Authority
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
 from bigfleet.telemetry.metrics import ProviderMetrics
+from tests.sim.agent.fake_api_server import TOKEN, FakeApiServer
+from tests.sim.agent.test_agent_user_data import SHAPE, user_data
 
 S = MachineState
 

@@ -8,7 +8,7 @@ import pytest
 from bigfleet.model.crd import Taint
 from bigfleet.model.labels import KUBELET_VERSION
 from bigfleet.model.machine import CapacityType
-from bigfleet.operator.template import Facts, LiveTemplate
+from bigfleet.operator.bootstrap.template import Facts, LiveTemplate
 from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.node import manifest, may_set
 from bigfleet.sim.agent.user_data import ARGUMENTS, KUBECONFIG, MAX_BYTES, Bootstrap, UserDataError, read

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.providerkit.backend import Backend, BackendError, Change, Job
-from bigfleet.providerkit.ledger import Request, UnsupportedError
+from bigfleet.providerkit.ledger.ledger import Request, UnsupportedError
 from bigfleet.providerkit.provider import Provider
 from bigfleet.providerkit.store import MemoryStore
 from bigfleet.sim import clock

@@ -12,8 +12,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.providerkit.entry import Entry
-from bigfleet.providerkit.ledger import Request
+from bigfleet.providerkit.ledger.entry import Entry
+from bigfleet.providerkit.ledger.ledger import Request
 from bigfleet.providerkit.provider import Provider
 from bigfleet.providerkit.store import MemoryStore
 from bigfleet.sim import clock

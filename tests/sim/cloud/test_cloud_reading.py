@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bigfleet.providerkit.main import ConfigError
+from bigfleet.providerkit.server.main import ConfigError
 from bigfleet.sim.cloud.reading import MAX_BYTES, load, read
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "cloud").glob("*.yaml"))

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
-from bigfleet.kube.config import ServerConfig
 from bigfleet.kube.errors import ApiError, ConflictError, KubeConfigError, NotFoundError
-from bigfleet.kube.resources import CSRS, NODES
+from bigfleet.kube.objects.resources import CSRS, NODES
 from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.node import manifest
 from bigfleet.sim.agent.user_data import Bootstrap

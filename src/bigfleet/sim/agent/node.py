@@ -10,7 +10,7 @@ from bigfleet.model.labels import KUBELET_VERSION
 from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.user_data import Bootstrap
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
-from bigfleet.sim.controlplane.versions import KUBERNETES
+from bigfleet.sim.controlplane.programs.versions import KUBERNETES
 
 HOSTNAME = "kubernetes.io/hostname"
 _OS, _ARCH = "kubernetes.io/os", "kubernetes.io/arch"

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from bigfleet.model import plain_yaml
-from bigfleet.providerkit.main import ConfigError
 from bigfleet.providerkit.offer import OfferError
+from bigfleet.providerkit.server.main import ConfigError
 from bigfleet.sim.cloud.config import CloudConfig
 from bigfleet.sim.cloud.delays import Delay, Seconds
 

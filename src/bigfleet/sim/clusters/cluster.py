@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from bigfleet.model.demand.need import Rollup
 from bigfleet.model.machine import MachineState
-from bigfleet.model.need import Rollup
 from bigfleet.model.resources import supply
 from bigfleet.sim.clusters.drains import Drains, Frames
 from bigfleet.sim.clusters.events import Log, What

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from bigfleet.model.demand.need import Daemon, Need, NeedKey, UnrequestedNode
+from bigfleet.model.demand.profile import Operator, Profile, Spread, WhenUnsatisfiable
 from bigfleet.model.labels import satisfies
-from bigfleet.model.need import Daemon, Need, NeedKey, UnrequestedNode
-from bigfleet.model.profile import Operator, Profile, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import PODS, Resources, total
 
 _DEFAULT_PODS = 110

@@ -15,14 +15,14 @@ from typing import Self
 
 import aiohttp
 
-from bigfleet.kube.auth import load
-from bigfleet.kube.config import ServerConfig
+from bigfleet.kube.access.kubeconfig import load
+from bigfleet.kube.access.server import ServerConfig
 from bigfleet.sim.controlplane import kubeconfig
-from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.certificates import Authority, Pair
 from bigfleet.sim.controlplane.children import Child
 from bigfleet.sim.controlplane.commands import LOOPBACK, Layout, Ports, commands
 from bigfleet.sim.controlplane.errors import ControlPlaneError
+from bigfleet.sim.controlplane.programs.binaries import Binaries
 
 _ATTEMPTS = 3
 _TAKEN = "address already in use"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.certificates import Authority
+from bigfleet.sim.controlplane.programs.binaries import Binaries
 
 LOOPBACK = "127.0.0.1"
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from bigfleet.sim.controlplane import places
-from bigfleet.sim.controlplane.binaries import Binaries
 from bigfleet.sim.controlplane.cluster import ControlPlane
 from bigfleet.sim.controlplane.errors import ControlPlaneError
 from bigfleet.sim.controlplane.places import Record
+from bigfleet.sim.controlplane.programs.binaries import Binaries
 
 _POLL_SECONDS = 0.1
 _MAX_SHOWN = 2000

@@ -1,0 +1,158 @@
+"""Asking a shard: one connection, and its refusals as errors that a person can act on."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated
+
+import grpc
+import msgspec
+import typer
+
+from bigfleet.cli.ctl.need_words import Told, told
+from bigfleet.cli.program import InputError
+from bigfleet.model.resources import ResourceError
+from bigfleet.transport.address import Address, dial_address
+from bigfleet.transport.dial import Dialer
+from bigfleet.transport.grpc_options import CHANNEL_OPTIONS
+from bigfleet.transport.identity import Kind
+from bigfleet.transport.renewal import LiveTLS
+from bigfleet.transport.tls import TLSFiles
+from bigfleet.wire.errors import WireError
+from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin
+from bigfleet.wire.v1alpha1 import shardread_pb2 as read
+from bigfleet.wire.v1alpha1.shardadmin_pb2_grpc import ShardAdminStub
+from bigfleet.wire.v1alpha1.shardread_pb2_grpc import ShardReadStub
+
+ShardFlag = Annotated[
+    str, typer.Option("--shard", envvar="BIGFLEET_SHARD", help="The shard to ask: HOST:PORT or unix:PATH.")
+]
+CertFlag = Annotated[
+    str | None, typer.Option("--tls-cert", help="Certificate chain, PEM; all three TLS files or none.")
+]
+KeyFlag = Annotated[str | None, typer.Option("--tls-key", help="Its private key, PEM.")]
+CAFlag = Annotated[str | None, typer.Option("--tls-ca", help="The CA bundle that the shard is checked against, PEM.")]
+
+DEFAULT_SHARD = "127.0.0.1:7780"
+
+_CALL_SECONDS = 30.0
+_STREAM_SECONDS = 300.0
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A shard, and as whom it is asked."""
+
+    address: Address
+    tls: LiveTLS | None
+
+    @classmethod
+    def from_flags(cls, shard: str, cert: str | None, key: str | None, ca: str | None) -> "Target":
+        """The shard that the flags name; what is wrong with them is an error of the command line."""
+        files = TLSFiles.from_flags(cert, key, ca)
+        return cls(dial_address(shard), None if files is None else LiveTLS.start(files))
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What else bears on needs: how the shard is, and how it sees each cluster."""
+
+    status: admin.GetStatusResponse
+    clusters: dict[str, admin.ClusterStanding]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The needs that were asked for, and their surroundings where the shard tells of them."""
+
+    header: read.InspectNeedsHeader
+    needs: list[Told]
+    around: Surroundings | None
+
+
+async def inspect(target: Target, cluster: str, limit: int, *, unmet: bool) -> Answer:
+    """Ask for needs, at most `limit` of them unless it is 0; with `unmet`, only for those that are short."""
+    async with _channel(target) as channel:
+        around = await _surroundings(target, ShardAdminStub(channel))
+        # The shard counts all needs against its limit; here only those that are shown count.
+        request = read.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
+        header, needs = read.InspectNeedsHeader(), list[Told]()
+        with _refusals(target):
+            call = ShardReadStub(channel).InspectNeeds(request, timeout=_STREAM_SECONDS)
+            async for frame in call:
+                if frame.WhichOneof("frame") == "header":
+                    header = frame.header
+                elif not (unmet and frame.need.satisfied):
+                    needs.append(_read(target, frame.need))
+                    if len(needs) == limit:
+                        call.cancel()
+                        break
+    return Answer(header, needs, around)
+
+
+async def list_clusters(target: Target) -> list[admin.ClusterStanding]:
+    """Every cluster that the shard knows."""
+    async with _channel(target) as channel:
+        with _refusals(target):
+            request = admin.ShardAdminListClustersRequest()
+            return list((await ShardAdminStub(channel).ListClusters(request, timeout=_CALL_SECONDS)).clusters)
+
+
+async def get_status(target: Target) -> admin.GetStatusResponse:
+    """How the shard is."""
+    async with _channel(target) as channel:
+        with _refusals(target):
+            return await ShardAdminStub(channel).GetStatus(admin.GetStatusRequest(), timeout=_CALL_SECONDS)
+
+
+async def set_actuation(target: Target, *, paused: bool, reason: str = "") -> bool:
+    """Pause or resume; returns whether it was paused."""
+    request = admin.SetActuationRequest(paused=paused, reason=reason)
+    async with _channel(target) as channel:
+        with _refusals(target):
+            return (await ShardAdminStub(channel).SetActuation(request, timeout=_CALL_SECONDS)).was_paused
+
+
+async def forget_cluster(target: Target, cluster: str) -> int:
+    """Withdraw a cluster's demand; returns how many machines it has."""
+    request = admin.ForgetClusterRequest(cluster_id=cluster)
+    async with _channel(target) as channel:
+        with _refusals(target):
+            return (await ShardAdminStub(channel).ForgetCluster(request, timeout=_CALL_SECONDS)).machines
+
+
+@asynccontextmanager
+async def _channel(target: Target) -> AsyncIterator[grpc.aio.Channel]:
+    dialer = Dialer(target.address, Kind.SHARD, target.tls, CHANNEL_OPTIONS)
+    try:
+        yield await dialer.channel()
+    finally:
+        await dialer.hang_up()
+
+
+async def _surroundings(target: Target, stub: ShardAdminStub) -> Surroundings | None:
+    """None from a shard of somebody else's, which has no ShardAdmin."""
+    with _refusals(target):
+        try:
+            status = await stub.GetStatus(admin.GetStatusRequest(), timeout=_CALL_SECONDS)
+            listed = await stub.ListClusters(admin.ShardAdminListClustersRequest(), timeout=_CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise
+    return Surroundings(status, {cluster.cluster_id: cluster for cluster in listed.clusters})
+
+
+def _read(target: Target, view: read.NeedView) -> Told:
+    try:
+        return told(view)
+    except (WireError, ResourceError) as error:
+        raise InputError(f"the shard at {target.address} tells of a need that cannot be read: {error}") from None
+
+
+@contextmanager
+def _refusals(target: Target) -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            problem = "it does not know this call; is it a shard, and not an older one?"
+        else:
+            problem = error.details() or "it says no more"
+        raise InputError(f"the shard at {target.address}: {error.code().name}: {problem}") from None

@@ -1,0 +1,169 @@
+"""`bigfleet demo`: a shard, a cloud and four clusters live a day in a minute, and what is told is checked."""
+
+import asyncio
+import math
+import shutil
+import tempfile
+from contextlib import AsyncExitStack
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+
+from bigfleet.cli.ctl.shard_client import Target
+from bigfleet.cli.demo.processes import ShardProcess, compile_engine
+from bigfleet.cli.demo.screen import Screen, screen_on
+from bigfleet.cli.demo.stage import DemoStage
+from bigfleet.cli.demo.watch import Watch
+from bigfleet.cli.program import console, leave
+from bigfleet.providerkit.server.serve import Endpoint, serving
+from bigfleet.providerkit.store import MemoryStore
+from bigfleet.sim.cloud.backend import CloudBackend
+from bigfleet.sim.cloud.config import CloudConfig, Latency
+from bigfleet.sim.cloud.delays import Delay, Seconds
+from bigfleet.sim.cloud.hosts import Hosts
+from bigfleet.sim.cloud.reading import load
+from bigfleet.sim.clusters.cluster import Cluster
+from bigfleet.sim.clusters.habits import Habits
+from bigfleet.sim.clusters.operator import SimOperator, Waits
+from bigfleet.sim.clusters.world import World
+from bigfleet.sim.story import CAST, StoryError, tell
+from bigfleet.telemetry.logs import Level, configure
+from bigfleet.transport.address import listen_address
+
+DEMO_EPILOG = "Examples: bigfleet demo · bigfleet demo --fast"
+
+_COMPILING = "Loading the decision engine; the first time it is compiled, which takes a minute or two."
+_WELCOME = (
+    "One shard, one cloud, four clusters. Clocks run fast here: a machine comes up in a second or two, the shard "
+    "decides every second, and what otherwise waits 30 s to 5 min (giving back what is too much or idle, believing "
+    "that a cluster wants nothing any more) waits seconds. Look for yourself: bigfleetctl status --shard {address}"
+)
+
+
+class Tempo(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the demo goes, in seconds. What is None or empty is as the files in examples/demo say."""
+
+    linger: float
+    guard: float
+    habits: Habits
+    latency: Latency | None = None
+    notice: Seconds | None = None
+    interruptions: float = 1.0
+    """How many times more often than the file says spot machines are taken back."""
+    flags: tuple[str, ...] = ()
+
+
+_CALM = Tempo(linger=3.0, guard=3.0, habits=Habits(rollup_seconds=1.0, ready_seconds=0.5))
+_FAST = Tempo(
+    linger=0.0,
+    guard=1.0,
+    habits=Habits(rollup_seconds=0.3, ready_seconds=0.1),
+    latency=Latency(**{step: Delay.read("200ms") for step in Latency.__struct_fields__}),
+    notice=Seconds(1),
+    interruptions=2.5,
+    flags=("--cycle-interval=500ms", "--reclaim-after=0s", "--idle-hold-on-demand=0s", "--idle-hold-spot=0s"),
+)
+
+
+def demo(
+    fast: Annotated[bool, typer.Option("--fast", help="The same story in less than half a minute.")] = False,
+) -> None:
+    """Watch a shard serve four simulated clusters from a simulated cloud, live, for a minute or so.
+
+    Nothing but the clusters and the cloud is simulated: the shard is a process of its own and all of them speak gRPC.
+    What is told is checked; where it does not come true the demo fails and says what.
+    """
+    screen = screen_on(console())
+    folder = Path(tempfile.mkdtemp(prefix="bigfleet-demo-"))
+    try:
+        uvloop.run(_play(_FAST if fast else _CALM, folder, screen))
+    except StoryError as error:
+        screen.close()
+        leave("bigfleet demo", f"what was told did not come true: {error}; logs are in {folder}", 1)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    finally:
+        screen.close()
+    shutil.rmtree(folder)
+
+
+async def _play(tempo: Tempo, folder: Path, screen: Screen) -> None:
+    """Build the stage, tell the story on it, and leave nothing of it running, however it ends."""
+    began = asyncio.get_running_loop().time()
+    cloud_address, address = (listen_address(f"unix:{folder}/{name}.sock") for name in ("cloud", "shard"))
+    screen.tell(0.0, _COMPILING)
+    await compile_engine(lambda seconds: screen.tell(seconds, "still compiling"))
+    async with AsyncExitStack() as stack:
+        configure(Level.INFO, stack.enter_context((folder / "demo.log").open("w")))
+        hosts = Hosts()
+        cloud = await stack.enter_async_context(
+            serving(CloudBackend(_cloud(tempo), hosts), MemoryStore(), Endpoint(cloud_address))
+        )
+        shard = ShardProcess(
+            (
+                f"--config={_file('shard.yaml')}",
+                f"--provider=sim={cloud.address}",
+                f"--data-dir={folder}",
+                f"--listen={address}",
+                "--metrics-listen=127.0.0.1:0",
+                *tempo.flags,
+            ),
+            tempo.guard,
+            stack.enter_context((folder / "shard.log").open("wb")),
+        )
+        stack.push_async_callback(shard.kill)
+        watch = Watch(cloud.address, Target(address, None), folder / "audit.jsonl", lambda: shard.metrics_port)
+        clusters = {name: Cluster(name, World(), tempo.habits) for name in CAST}
+        stage = DemoStage(tempo.linger, screen, shard, watch, clusters, lambda: len(list(hosts)), began)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                waits = Waits(first=0.2, most=1.0)
+                background = [
+                    tasks.create_task(watch.run()),
+                    tasks.create_task(stage.draw()),
+                    *(tasks.create_task(SimOperator(each, address, None, waits).run()) for each in clusters.values()),
+                ]
+                screen.tell(stage.seconds, _WELCOME.format(address=address))
+                await shard.start()
+                await tell(stage)
+                await shard.stop()
+                for task in background:
+                    task.cancel()
+        except ExceptionGroup as group:
+            if untrue := group.subgroup(StoryError):
+                raise _first(untrue) from None
+            raise
+        stage.say("The end. All that was told was checked while it was told, and the shard has stopped in order.")
+
+
+def _cloud(tempo: Tempo) -> CloudConfig:
+    """The demo's cloud at this tempo."""
+    cloud = load(_file("cloud.yaml"))
+    pools = []
+    for pool in cloud.pools:
+        rate = tempo.interruptions * math.log1p(-pool.interruption_probability)
+        pools.append(msgspec.structs.replace(pool, interruption_probability=-math.expm1(rate)))
+    return msgspec.structs.replace(
+        cloud,
+        pools=tuple(pools),
+        latency=tempo.latency or cloud.latency,
+        interruption_grace=tempo.notice or cloud.interruption_grace,
+    )
+
+
+def _file(name: str) -> Path:
+    """A file of the demo: beside the package where it is installed, in the checkout where it is developed."""
+    package = Path(str(files("bigfleet")))
+    installed = package / "examples" / "demo" / name
+    return installed if installed.is_file() else package.parents[1] / "examples" / "demo" / name
+
+
+def _first(group: BaseExceptionGroup[StoryError]) -> StoryError:
+    """The one that everything else followed from."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

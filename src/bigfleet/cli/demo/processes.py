@@ -1,0 +1,122 @@
+"""The demo's child processes: the shard, which is killed and started anew, and the compilation of its engine."""
+
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+from bigfleet.sim.story import StoryError
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+_PROGRESS_SECONDS = 10.0
+# A line of the log that is longer is none of ours.
+_LONGEST_LINE = 1 << 20
+
+
+class ShardProcess:
+    """A shard as a process of its own, from its start to its end. Its log goes to `log`, line by line."""
+
+    def __init__(self, arguments: Sequence[str], guard_seconds: float, log: IO[bytes]) -> None:
+        self._command = ("-m", "bigfleet.cli.demo.shard", str(guard_seconds), "shard", *arguments)
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._serving: asyncio.Future[dict[str, Any]] | None = None
+        self._last: deque[str] = deque(maxlen=3)
+        self.state = "starting"
+        """In one word."""
+        self.metrics_port = 0
+        """Where its metrics are; 0 while it is not up."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it serves."""
+        return self.metrics_port != 0
+
+    async def start(self) -> None:
+        """Start it and wait until it serves."""
+        self.state = "starting"
+        self._serving = asyncio.get_running_loop().create_future()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
+        )
+        self._reading = asyncio.create_task(self._read(self._process))
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                served = await self._serving
+        except TimeoutError:
+            raise StoryError(f"the shard did not serve within {_START_SECONDS:.0f} s") from None
+        self.state, self.metrics_port = "up", int(served["metrics_port"])
+
+    def check(self) -> None:
+        """StoryError where it ended though nobody told it to."""
+        if self.up and self._process is not None and self._process.returncode is not None:
+            raise StoryError(
+                f"the shard ended by itself with {self._process.returncode}: {' '.join(self._last)[-500:]}"
+            )
+
+    async def kill(self) -> None:
+        """kill -9, if it runs."""
+        self.state, self.metrics_port = "killed", 0
+        if self._process is not None and self._reading is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+            await self._reading
+
+    async def stop(self) -> None:
+        """Tell it to end, and wait until it has; StoryError where it does not end in order."""
+        self.check()
+        self.state, self.metrics_port = "stopped", 0
+        assert self._process is not None  # noqa: S101 - it was started
+        self._process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                code = await self._process.wait()
+        except TimeoutError:
+            raise StoryError(f"the shard did not end within {_STOP_SECONDS:.0f} s of SIGTERM") from None
+        if code:
+            raise StoryError(f"the shard ended with {code}: {' '.join(self._last)[-500:]}")
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None  # noqa: S101 - it is a pipe
+        async for line in process.stderr:
+            self._log.write(line)
+            text = line.decode(errors="replace").strip()
+            self._last.append(text)
+            with suppress(json.JSONDecodeError):
+                event = json.loads(text)
+                if event.get("event") == "shard_serving" and self._serving is not None and not self._serving.done():
+                    self._serving.set_result(event)
+        if self._serving is not None and not self._serving.done():
+            self._serving.set_exception(StoryError(f"the shard did not start: {' '.join(self._last)[-500:]}"))
+
+
+async def compile_engine(waiting: Callable[[float], None]) -> None:
+    """Have the engine compiled, if it is not yet, by a process that can be ended; `waiting` hears of it meanwhile."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bigfleet", "warm-up"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    began = asyncio.get_running_loop().time()
+    talking = asyncio.create_task(process.communicate())
+    try:
+        while not (await asyncio.wait({talking}, timeout=_PROGRESS_SECONDS))[0]:
+            waiting(asyncio.get_running_loop().time() - began)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        _, said = await talking
+    if process.returncode:
+        raise StoryError(f"the decision engine could not be compiled: {said.decode(errors='replace')[-500:]}")

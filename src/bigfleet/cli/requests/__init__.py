@@ -1,0 +1,1 @@
+"""CapacityRequests named on a command line: reading their manifests, and their roll-up as a table."""

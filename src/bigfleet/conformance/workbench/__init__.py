@@ -1,0 +1,4 @@
+"""What checks work with: the target and its calls, machines on lease, faults, and what the run has witnessed.
+
+Nothing here judges a provider.
+"""

@@ -1,0 +1,122 @@
+"""One machine in the hands of one check."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bigfleet.conformance.errors import BrokenError, RefusedError, StuckError
+from bigfleet.conformance.workbench.records import (
+    CONFIGURED,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+    at_work,
+    has_host,
+    label,
+    state_of,
+    told,
+)
+from bigfleet.conformance.workbench.requests import Ask, Shard, Token
+from bigfleet.conformance.workbench.target import Target, Trace
+from bigfleet.model.machine import ASKS, Call, MachineState
+from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+
+VIA = {ask.call: ask.via for ask in ASKS}
+"""The one transitional state of each call."""
+
+END = {ask.call: ask.end for ask in ASKS}
+"""Where each call leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A transition as it was seen: its ack, then every record until the machine rested."""
+
+    ack: pb.TransitionAck
+    seen: tuple[pb.Machine, ...]
+
+    @property
+    def end(self) -> pb.Machine:
+        """The record at rest."""
+        return self.seen[-1]
+
+
+class Handle:
+    """A leased machine, with a shard in whose name it is moved."""
+
+    def __init__(self, target: Target, record: pb.Machine, shard: Shard, blob: bytes) -> None:
+        self.id = record.id
+        self.target = target
+        self.shard = shard
+        self.stuck = False
+        self.blob = blob
+
+    def asking(self, call: Call, token: Token | None = None, **fields: Any) -> Ask:
+        """The request for this machine, with a fresh token unless another is given."""
+        token = self.shard.next() if token is None else token
+        return Ask(call, self.id, token, **{"blob": self.blob, **fields})
+
+    async def get(self) -> pb.Machine:
+        """The machine as it is now."""
+        return await self.target.get(self.id)
+
+    async def listed(self) -> pb.Machine:
+        """The machine as List shows it: at rest among those of its state, on the way among all."""
+        record = await self.get()
+        state = state_of(record)
+        listing = await self.target.list([] if state is None or at_work(record) else [state])
+        for found in listing.machines:
+            if found.id == self.id:
+                return found
+        done = f"List of the machines that are {label(record)}"
+        raise BrokenError(done, f"machine {self.id!r} among them, as Get shows it", f"{len(listing.machines)} others")
+
+    async def ask(self, call: Call, token: Token | None = None, **fields: Any) -> pb.TransitionAck:
+        """Send the call and return its ack."""
+        return await self.target.ask(self.asking(call, token, **fields))
+
+    async def watched(self, ack: pb.TransitionAck) -> Journey:
+        """Follow the machine from an ack until it rests."""
+        seen: Trace = []
+        await self.settled(seen)
+        return Journey(ack, tuple(seen))
+
+    async def settled(self, seen: Trace | None = None) -> pb.Machine:
+        """Wait until the machine rests; one that never does is not worked with again."""
+        try:
+            return await self.target.settled(self.id, seen)
+        except StuckError:
+            self.stuck = True
+            raise
+
+    async def drive(self, call: Call, token: Token | None = None, **fields: Any) -> Journey:
+        """Send the call and see the machine to where the call leads."""
+        ask = self.asking(call, token, **fields)
+        journey = await self.watched(await self.target.ask(ask))
+        if state_of(journey.end) is not END[call]:
+            raise BrokenError(str(ask), f"it to end {END[call].label}", told(journey.end))
+        return journey
+
+    async def rest(self) -> pb.Machine:
+        """Bring the machine to Idle or Speculative from wherever a check left it, and return its record."""
+        record = await self.settled()
+        if state_of(record) is CONFIGURED:
+            record = (await self.watched(await self.ask(Call.DRAIN))).end
+        return await self._recovered(record) if state_of(record) is FAILED else record
+
+    async def reach(self, state: MachineState, record: pb.Machine) -> None:
+        """Bring a resting, unbound machine to Idle or Speculative."""
+        if state_of(record) is state:
+            return
+        call = {IDLE: Call.CREATE, SPECULATIVE: Call.DELETE}[state]
+        end = (await self.watched(await self.ask(call))).end
+        # On a machine with a fault in this very call it works only out of Failed.
+        if state_of(end) is not state:
+            await self.drive(call)
+
+    async def _recovered(self, record: pb.Machine) -> pb.Machine:
+        """Out of Failed by whichever call works: Drain where a host is, else Delete, else Create."""
+        calls = (Call.DRAIN, Call.DELETE) if has_host(record) else (Call.DELETE, Call.CREATE)
+        try:
+            return (await self.drive(calls[0])).end
+        except RefusedError:
+            return (await self.drive(calls[1])).end

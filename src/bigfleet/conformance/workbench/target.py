@@ -1,0 +1,144 @@
+"""The provider under test: the six calls, raw, and waiting for what they set going."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import grpc
+
+from bigfleet.conformance.errors import BrokenError, RefusedError, StuckError
+from bigfleet.conformance.workbench.records import at_work, label, told
+from bigfleet.conformance.workbench.requests import Ask
+from bigfleet.conformance.workbench.witness import Witness
+from bigfleet.model.machine import MachineState
+from bigfleet.transport.address import Address
+from bigfleet.transport.dial import Dialer
+from bigfleet.transport.grpc_options import PROVIDER_CHANNEL_OPTIONS
+from bigfleet.transport.identity import Kind
+from bigfleet.transport.renewal import LiveTLS
+from bigfleet.transport.server_check import DialError
+from bigfleet.wire.v1alpha1 import provider_pb2 as pb
+from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
+
+Trace = list[pb.Machine]
+"""What was seen of a machine, one record a look."""
+
+_T = TypeVar("_T")
+
+_FIRST_POLL_SECONDS = 0.01
+_POLL_GROWTH = 1.5
+_LAST_POLL_SECONDS = 1.0
+# Channels of one process share connections unless told not to; a second connection is one of the things under test.
+_OPTIONS = (*PROVIDER_CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+
+
+class Target:
+    """One connection to the provider. Every answer passes the run's witness."""
+
+    def __init__(self, address: Address, tls: LiveTLS | None, settle_seconds: float, witness: Witness) -> None:
+        self.address = address
+        self.settle_seconds = settle_seconds
+        self.witness = witness
+        self._tls = tls
+        self._dialer = Dialer(address, Kind.PROVIDER, tls, _OPTIONS)
+        self._made: tuple[grpc.aio.Channel, CapacityProviderStub] | None = None
+
+    async def connect(self) -> None:
+        """Dial now; DialError says why not."""
+        await self._dialer.channel()
+
+    async def hang_up(self) -> None:
+        """Close the connection; the next call dials anew."""
+        await self._dialer.hang_up()
+
+    def another(self) -> "Target":
+        """A connection of its own to the same provider; whoever asks hangs it up."""
+        return Target(self.address, self._tls, self.settle_seconds, self.witness)
+
+    async def ask(self, ask: Ask) -> pb.TransitionAck:
+        """Send a mutating call; RefusedError if it is not taken."""
+        self.witness.asked(ask)
+
+        async def send(stub: CapacityProviderStub) -> pb.TransitionAck:
+            answer: pb.TransitionAck = await getattr(stub, ask.call.value)(ask.message(), timeout=self.settle_seconds)
+            return answer
+
+        try:
+            ack = await self._called(ask.call.value, ask, send)
+        except RefusedError as refused:
+            self.witness.refused(ask, refused.code)
+            raise
+        self.witness.acked(ack)
+        return ack
+
+    async def refused(self, ask: Ask, because: str, *codes: grpc.StatusCode) -> RefusedError:
+        """Send a call that must be refused, with one of these codes where any is named."""
+        wanted = f"a refusal{' with ' + ' or '.join(code.name for code in codes) if codes else ''}, because {because}"
+        try:
+            ack = await self.ask(ask)
+        except RefusedError as refused:
+            if codes and refused.code not in codes:
+                raise RefusedError(refused.done, refused.code, refused.details, wanted) from None
+            return refused
+        raise BrokenError(str(ask), wanted, f"an ack of operation {ack.operation_id!r} with {told(ack.machine)}")
+
+    async def get(self, machine_id: str) -> pb.Machine:
+        """The machine as it is now."""
+
+        async def send(stub: CapacityProviderStub) -> pb.Machine:
+            return await stub.Get(pb.MachineRef(id=machine_id), timeout=self.settle_seconds)
+
+        record = await self._called("Get", f"Get of machine {machine_id!r}", send)
+        self.witness.saw(record)
+        return record
+
+    async def list(
+        self, states: Iterable[MachineState] = (), max_results: int = 0, since: bytes = b""
+    ) -> pb.MachineList:
+        """All machines, or those of the filter."""
+        wanted = [pb.MachineState.ValueType(state) for state in states]
+        what = f"List of states {[MachineState(state).label for state in wanted] or 'all'}"
+        if max_results:
+            what += f" with max_results {max_results}"
+        if since:
+            what += f" since cursor {since[:32].hex()}{'…' if len(since) > 32 else ''}"
+
+        async def send(stub: CapacityProviderStub) -> pb.MachineList:
+            request = pb.ListFilter(states=wanted, max_results=max_results, since_revision=since)
+            return await stub.List(request, timeout=self.settle_seconds)
+
+        return await self._called("List", what, send)
+
+    async def settled(self, machine_id: str, seen: Trace | None = None) -> pb.Machine:
+        """Poll until the machine rests; what is seen on the way goes to `seen`. StuckError after the settle time."""
+        end = time.monotonic() + self.settle_seconds
+        pause = _FIRST_POLL_SECONDS
+        while True:
+            record = await self.get(machine_id)
+            if seen is not None:
+                seen.append(record)
+            if not at_work(record):
+                return record
+            if time.monotonic() > end:
+                done = f"waiting {self.settle_seconds:g} s for machine {machine_id!r}"
+                raise StuckError(done, f"the end of {label(record)}", told(record))
+            await asyncio.sleep(pause)
+            pause = min(pause * _POLL_GROWTH, _LAST_POLL_SECONDS)
+
+    async def _called(self, method: str, what: object, send: Callable[[CapacityProviderStub], Awaitable[_T]]) -> _T:
+        start = time.perf_counter()
+        try:
+            return await send(await self._stub())
+        except grpc.aio.AioRpcError as error:
+            raise RefusedError(str(what), error.code(), error.details() or "") from None
+        except DialError as error:
+            raise RefusedError(str(what), grpc.StatusCode.UNAVAILABLE, str(error)) from None
+        finally:
+            self.witness.took(method, time.perf_counter() - start)
+
+    async def _stub(self) -> CapacityProviderStub:
+        channel = await self._dialer.channel()
+        if self._made is None or self._made[0] is not channel:
+            self._made = (channel, CapacityProviderStub(channel))
+        return self._made[1]

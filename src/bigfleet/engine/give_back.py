@@ -1,0 +1,103 @@
+"""Giving back: which machines of a cluster nobody needs. Sections 8 and 9, on the picture after phase 2."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bigfleet.engine.heap.columns import (
+    C_PARTIAL,
+    LEN_CLUSTERS,
+    LEN_MACHINES,
+    M_ACTION,
+    M_BOUND,
+    M_CLUSTER,
+    M_FLAGS,
+    M_PRICE,
+    M_RANK,
+    M_SERVES,
+    M_STAMP_RECLAMATION,
+    M_STATE,
+    NOW,
+)
+from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.records import ClusterRecord, Policy
+from bigfleet.engine.tables.inventory import Inventory
+from bigfleet.engine.tables.validate import COMMITTED, EMPTY, NOBODY, PROTECTED, UNREQUESTED
+from bigfleet.engine.walks import phases
+from bigfleet.model.machine import MachineState
+
+RECLAIM_GRACE = 600
+
+
+class GiveBack(NamedTuple):
+    """What a cluster gives back this cycle; `capped` if the rail held some of it."""
+
+    machines: list[int]
+    capped: bool
+
+
+class Excess:
+    """The machines of clusters that may give some back, sorted for all of them at once: a run a cluster."""
+
+    def __init__(self, w: Tables, inventory: Inventory, clusters: Sequence[ClusterRecord], policy: Policy) -> None:
+        self._tables, self._inventory, self._policy = w, inventory, policy
+        n, known = int(w.work.h[LEN_MACHINES]), int(w.work.h[LEN_CLUSTERS])
+        state, bound, flags = w.column(M_STATE, n), w.column(M_BOUND, n), w.column(M_FLAGS, n)
+        home = w.column(M_CLUSTER, n)
+        leaving = home[(state == MachineState.DRAINING) & (bound == NOBODY) & (home != NOBODY)]
+        self._draining = np.bincount(leaving, minlength=known)
+        giving = np.zeros(known + 1, np.bool_)
+        giving[[inventory.clusters.intern(record.id) for record in clusters if self._is_due(record)]] = True
+        machines = np.flatnonzero(giving[bound])
+        cluster, flags = bound[machines], flags[machines]
+        empty = (flags & EMPTY) != 0
+        price, rank = w.column(M_PRICE)[machines], w.column(M_RANK)[machines]
+        bucket = w.column(M_STAMP_RECLAMATION)[machines].astype(np.int64)
+        configured = (state[machines] == MachineState.CONFIGURED) & (flags & COMMITTED == 0)
+        configured &= w.column(M_ACTION)[machines] == NOBODY
+        may_go = configured & (flags & (PROTECTED | UNREQUESTED) == 0)
+        may_go &= inventory.hold_until.view[machines] <= w.work.h[NOW]
+        may_go &= empty | (w.column(C_PARTIAL)[cluster] == 0)
+        # Kept first: with pods, cheap, dear to move. Given first: empty, cheap, cheap to move.
+        keep = np.lexsort((rank, -bucket, price, empty, cluster))
+        give = np.lexsort((rank, bucket, price, ~empty, cluster))
+        self._keep, self._give = machines[keep], machines[give]
+        self._may_go = np.zeros(n, np.bool_)
+        self._may_go[machines] = may_go
+        self._place = np.zeros(n, np.int64)
+        self._place[self._keep] = np.arange(len(keep))
+        self._left = np.ones(len(keep), np.bool_)
+        self._end = np.cumsum(np.bincount(cluster, minlength=known))
+        self._configured = np.bincount(cluster[configured], minlength=known)
+
+    def _is_due(self, cluster: ClusterRecord) -> bool:
+        """Whether a cluster has had excess for long enough."""
+        now = int(self._tables.work.h[NOW])
+        since = now if cluster.excess_since is None else cluster.excess_since
+        return cluster.live and now - since >= self._policy.reclaim_after
+
+    def give_back(self, cluster: ClusterRecord) -> GiveBack:
+        """What a cluster gives back now, within the rails."""
+        if not self._is_due(cluster):
+            return GiveBack([], False)
+        w, number = self._tables, self._inventory.clusters.intern(cluster.id)
+        start, end = int(self._end[number - 1]) if number else 0, int(self._end[number])
+        give = self._give[start:end]
+        give = give[self._may_go[give]]
+        rail = self._rail(number, cluster)
+        if phases.is_covered(w.work, number):
+            phases.strike_taken(w.work, number, self._keep[start:end], self._place, self._left)
+            candidates = give[self._left[self._place[give]]]
+            head = candidates[:rail]
+            if len(candidates) and phases.is_covered_without(w.work, number, head):
+                return GiveBack(head.tolist(), len(candidates) > len(head))
+        fallback = give[w.column(M_SERVES)[give] == NOBODY]
+        return GiveBack(fallback[:rail].tolist(), len(fallback) > rail)
+
+    def _rail(self, number: int, record: ClusterRecord) -> int:
+        """At most so many a window, and so many draining at once; at least one of each."""
+        configured, draining, policy = int(self._configured[number]), int(self._draining[number]), self._policy
+        window = max(1, configured * policy.reclaim_percent // 100) - record.reclaimed_in_window
+        at_once = max(1, (configured + draining) * policy.draining_percent // 100) - draining
+        return max(0, min(window, at_once))

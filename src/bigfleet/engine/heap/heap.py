@@ -1,0 +1,217 @@
+"""The heap: every table of a decision in one array of whole numbers, read and written by name.
+
+A column is known by the place in the header that says where it begins; a vector of resources is WIDTH entries long.
+Where an index is unsigned, numba does not look whether it counts from the end.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bigfleet.engine.heap.columns import (
+    ARENA,
+    HEADER,
+    LEN_ARENA,
+    LEN_SHAPES,
+    MOST_DOMAINS,
+    NARROW,
+    OVERFLOW,
+    SCALARS,
+    T_ARENA,
+    T_DOMAIN,
+    T_DOMAIN_RANK,
+    T_LEVEL,
+    WIDE,
+    WIDTH,
+    Array,
+    Work,
+)
+from bigfleet.engine.jit import walk
+
+# A byte is found in its word by a shift, in either order of bytes.
+_WORD, _IN_WORD, _BITS, _BYTE = np.uint64(2), np.uint64(3), np.uint64(3), np.int64(255)
+_FLIP = np.uint64(0 if sys.byteorder == "little" else 3)
+
+
+@walk
+def _shift(place: np.uint64) -> np.int64:
+    """How many bits of its word stand below a byte."""
+    return np.int64(((place & _IN_WORD) ^ _FLIP) << _BITS)
+
+
+@walk
+def at(w: Work, column: int, i: int) -> int:
+    """One entry of a column."""
+    entry: Any
+    place = np.uint64(w.h[column] + i)
+    if column >= WIDE:
+        entry = w.h[place]
+    elif column >= NARROW:
+        entry = np.int64(w.g[place])
+    else:
+        entry = (np.int64(w.g[place >> _WORD]) >> _shift(place)) & _BYTE
+    return entry
+
+
+@walk
+def put(w: Work, column: int, i: int, value: int) -> None:
+    """Set one entry of a column."""
+    place = np.uint64(w.h[column] + i)
+    if column >= WIDE:
+        w.h[place] = value
+    elif column >= NARROW:
+        w.g[place] = value
+    else:
+        word, shift = place >> _WORD, _shift(place)
+        w.g[word] = (w.g[word] & ~(_BYTE << shift)) | (np.int64(value) << shift)
+
+
+@walk
+def _sift(w: Work, keys: int, values: int, top: int, size: int) -> None:
+    """Let the entry at the top of a heap of keys sink to where none below it is larger."""
+    key, value = w.h[keys + top], w.h[values + top]
+    while 2 * top + 1 < size:
+        below = 2 * top + 1
+        if below + 1 < size and w.h[keys + below + 1] > w.h[keys + below]:
+            below += 1
+        if w.h[keys + below] <= key:
+            break
+        w.h[keys + top], w.h[values + top] = w.h[keys + below], w.h[values + below]
+        top = below
+    w.h[keys + top], w.h[values + top] = key, value
+
+
+@walk
+def sort(w: Work, keys: int, values: int, size: int) -> None:
+    """Sort so many keys that begin at one cell, and as many values beside them."""
+    for top in range(size // 2 - 1, -1, -1):
+        _sift(w, keys, values, top, size)
+    for last in range(size - 1, 0, -1):
+        key, value = w.h[keys], w.h[values]
+        w.h[keys], w.h[values] = w.h[keys + last], w.h[values + last]
+        w.h[keys + last], w.h[values + last] = key, value
+        _sift(w, keys, values, 0, last)
+
+
+@walk
+def cell(w: Work, table: int, i: int, d: int) -> int:
+    """One dimension of the i-th vector of a table."""
+    return w.h[np.uint64(w.h[table] + i * w.h[WIDTH] + d)]
+
+
+@walk
+def put_cell(w: Work, table: int, i: int, d: int, value: int) -> None:
+    """Set one dimension of the i-th vector of a table."""
+    w.h[np.uint64(w.h[table] + i * w.h[WIDTH] + d)] = value
+
+
+@walk
+def fill(w: Work, column: int, length: int, value: int) -> None:
+    """Set the first so many entries of a column."""
+    for i in range(length):
+        put(w, column, i, value)
+
+
+@walk
+def domain_at(w: Work, topology: int, shape: int) -> int:
+    """The domain of a shape in a topology, NONE if it has none."""
+    return w.h[np.uint64(w.h[T_DOMAIN] + topology * w.h[LEN_SHAPES] + shape)]
+
+
+@walk
+def domain_rank_at(w: Work, topology: int, domain: int) -> int:
+    """The place of a domain among all of its topology, by value."""
+    return w.h[w.h[T_DOMAIN_RANK] + topology * w.h[MOST_DOMAINS] + domain]
+
+
+@walk
+def level_at(w: Work, constraint: int, domain: int) -> int:
+    """How far a spread has filled a domain, NONE if it is none of its domains."""
+    return w.h[w.h[T_LEVEL] + constraint * w.h[MOST_DOMAINS] + domain]
+
+
+@walk
+def put_level(w: Work, constraint: int, domain: int, value: int) -> None:
+    """Set how far a spread has filled a domain."""
+    w.h[w.h[T_LEVEL] + constraint * w.h[MOST_DOMAINS] + domain] = value
+
+
+@walk
+def room_in_arena(w: Work, size: int) -> int:
+    """So many cells, all 0, for what is worked out once a decision; the first ones if no room is left."""
+    start = w.h[ARENA]
+    if start + size > w.h[LEN_ARENA]:
+        w.h[OVERFLOW] = LEN_ARENA
+        return 0
+    w.h[ARENA] = start + size
+    for i in range(start, start + size):
+        put(w, T_ARENA, i, 0)
+    return start
+
+
+class Tables:
+    """The heap seen from Python. Columns have room to spare and stay where they are until one outgrows it."""
+
+    def __init__(self) -> None:
+        self._capacity = dict.fromkeys(range(SCALARS, HEADER), 0)
+        h = np.zeros(HEADER, np.int64)
+        self.work = Work(h, h.view(np.int32), np.zeros((1, 1), np.uint8))
+        self.decision = 0
+        """Which decision the tables show, counted."""
+
+    def reserve(self, sizes: Mapping[int, int]) -> None:
+        """Give each of these columns at least so many entries. What was there stays; what is new is 0."""
+        if all(size <= self._capacity[place] for place, size in sizes.items()):
+            return
+        old, had = self.work, dict(self._capacity)
+        for place, size in sizes.items():
+            if size > had[place]:
+                self._capacity[place] = max(size, had[place] * 3 // 2) if had[place] else size
+        cells = {place: -(-size // _in_cell(place)) for place, size in self._capacity.items()}
+        h = np.zeros(HEADER + sum(cells.values()), np.int64)
+        h[:HEADER] = old.h[:HEADER]
+        begin = HEADER
+        for place, size in cells.items():
+            scale, before = _in_cell(place), int(old.h[place])
+            source, target = _entries(old.h, place), _entries(h, place)
+            # Of the arena only the beginning is in use.
+            length = min(had[place], int(old.h[ARENA])) if place == T_ARENA else had[place]
+            target[begin * scale : begin * scale + length] = source[before : before + length]
+            h[place] = begin * scale
+            begin += size
+        self.work = Work(h, h.view(np.int32), old.matches)
+
+    def use_matches(self, matches: Array) -> None:
+        """Take who matches what from this grid."""
+        self.work = self.work._replace(matches=matches)
+
+    def column(self, place: int, size: int | None = None) -> Array:
+        """The beginning of a column, or all of it, as a view."""
+        begin = int(self.work.h[place])
+        heap: Array = self.work.g if NARROW <= place < WIDE else _entries(self.work.h, place)
+        return heap[begin : begin + (self._capacity[place] if size is None else size)]
+
+    def vectors(self, table: int, count: int) -> Array:
+        """The first vectors of a table, as a view."""
+        width = int(self.work.h[WIDTH])
+        return self.column(table, count * width).reshape(count, width)
+
+    def capacity(self, place: int) -> int:
+        """How many entries a column has room for."""
+        return self._capacity[place]
+
+    def footprint(self) -> dict[int, int]:
+        """The bytes of each column."""
+        return {place: size * 8 // _in_cell(place) for place, size in self._capacity.items()}
+
+
+def _in_cell(place: int) -> int:
+    """How many entries of a column 64 bits hold."""
+    return 1 if place >= WIDE else 2 if place >= NARROW else 8
+
+
+def _entries(heap: Array, place: int) -> Array:
+    """The heap as entries as wide as those of a column."""
+    return heap if place >= WIDE else heap.view(np.int32) if place >= NARROW else heap.view(np.uint8)

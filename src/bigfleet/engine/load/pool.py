@@ -1,0 +1,251 @@
+"""The free pool, shown to decisions: machines that are nobody's, equal ones together in cohorts and classes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bigfleet.engine.heap.columns import (
+    A_KIND,
+    ACTION_COLUMNS,
+    COHORT_COLUMNS,
+    FIRST_CLASS,
+    FIRST_SPARE,
+    H_COUNT,
+    H_HELD,
+    H_POOL,
+    K_BUCKET,
+    K_BUYER,
+    K_CLASS,
+    K_HEAD,
+    K_LEFT,
+    K_PRICE,
+    K_PROBABILITY,
+    K_SHAPE,
+    K_TIER,
+    KIND_ELIGIBLE,
+    KIND_POOL,
+    LEN_ACTIONS,
+    LEN_ARENA,
+    LEN_COHORTS,
+    M_COHORT,
+    M_DRAWN,
+    MOST_DOMAINS,
+    NONE,
+    T_ARENA,
+    T_COHORT_LIST,
+    T_COHORT_LIST_OFFSET,
+    T_COHORT_LIST_START,
+    T_POOL,
+    T_SCORE_WEIGHTS,
+    Array,
+)
+from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.records import Policy
+from bigfleet.engine.tables.inventory import Inventory
+from bigfleet.engine.tables.needs import NeedsTable
+from bigfleet.model.machine import MachineState
+
+_BILLION = 10**9
+_LARGEST_ARENA = 1 << 23
+_NO_TIER = 255
+_TIERS = np.full(16, _NO_TIER, np.uint8)
+"""How soon a machine of each state could serve, if it is free."""
+_TIERS[[MachineState.IDLE, MachineState.DRAINING, MachineState.CREATING]] = 0
+_TIERS[[MachineState.SPECULATIVE, MachineState.DELETING]] = 1
+
+
+class Pool:
+    """The free pool in the tables, sorted anew when a change reaches it, with `room` for what decisions add to it."""
+
+    def __init__(self, tables: Tables, inventory: Inventory, needs: NeedsTable, room: Mapping[int, int]) -> None:
+        self._tables, self._inventory, self._needs, self._room = tables, inventory, needs, room
+        self._shape_class = np.zeros(0, np.int64)
+        self._classed = self._sorted = tuple[int, ...]()
+        self._members = self._left = self._held = np.zeros(0, np.int64)
+        self._cohort_count = self._due = 0
+
+    def lay_policy(self, policy: Policy, now: int) -> None:
+        """Show the weights of a victim's score, and which shapes are held out."""
+        shapes, t = self._inventory.shapes, self._tables
+        weights = (policy.weight_priority, policy.weight_drain, policy.weight_interrupt, policy.weight_reclaim)
+        t.column(T_SCORE_WEIGHTS, 4)[:] = [round(weight * _BILLION) for weight in weights]
+        held = t.column(H_HELD)
+        held[:] = 0
+        for (instance_type, zone, capacity_type), until in policy.held_out_shapes.items():
+            if until > now:
+                held[shapes.of_class(instance_type, zone, capacity_type)] = 1
+
+    def lay(self, policy: Policy, now: int, changed: Array, structure: tuple[int, ...], kinds: int) -> None:
+        """Show the free pool: Idle or on its way there, then Speculative or on its way there; equal machines together.
+
+        Each machine stands in the cohort of its shape, for gangs, and in one class of cohorts that differ in nothing
+        that a requirement or a spread looks at, for all others. Spares, one for each machine bought, follow.
+        """
+        inventory, t = self._inventory, self._tables
+        machines, known, kinds = len(inventory.ids), max(1, len(inventory.shapes)), max(1, kinds)
+        shape, state = inventory.shape.view, inventory.state.view
+        alive = (state != 0) & (state != MachineState.FAILED)
+        t.column(H_COUNT, known)[:] = np.bincount(shape[alive], minlength=known)
+        held = t.column(H_HELD, known)
+        shown = {} if self._stands(now, changed, structure, held) else self._sort(now, structure, held)
+        size = len(self._left) + len(self._members) + 1 + self._room[LEN_COHORTS]
+        # What may be given back is tried as if it were free.
+        size += machines * policy.reclaim_percent // 100
+        sizes = dict.fromkeys(COHORT_COLUMNS, size)
+        sizes |= dict.fromkeys(ACTION_COLUMNS, len(self._members) + self._room[LEN_ACTIONS])
+        sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
+        # Totals and lists of domains, one set a kind of gang at most, machines with room, and offers to a spread row.
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 12 * known + 4 * len(self._needs)
+        sizes |= {place: values.size for place, values in shown.items() if place not in COHORT_COLUMNS}
+        sizes |= {T_POOL: 2 * len(self._members) + size, T_ARENA: self._room[LEN_ARENA] + arena}
+        t.reserve(sizes)
+        for place, values in shown.items():
+            t.column(place, values.size)[:] = values
+        h = t.work.h
+        h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)
+        h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = self._cohort_count, len(self._left), size
+        self._begin(size)
+        for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
+            t.column(place, kinds)[:] = NONE
+
+    def _stands(self, now: int, changed: Array, structure: tuple[int, ...], held: Array) -> bool:
+        """Whether the pool is what it was: no change has reached a machine that is or was in it."""
+        if structure != self._sorted or now >= self._due or not np.array_equal(held, self._held):
+            return False
+        if (self._tables.column(M_COHORT)[changed] != NONE).any():
+            return False
+        inventory = self._inventory
+        return not ((inventory.bound.view[changed] < 0) & (_TIERS[inventory.state.view[changed]] != _NO_TIER)).any()
+
+    def _sort(self, now: int, structure: tuple[int, ...], held: Array) -> dict[int, Array]:
+        """Sort the pool into cohorts and classes, to be shown in these columns."""
+        inventory, t = self._inventory, self._tables
+        shape, state = inventory.shape.view, inventory.state.view
+        t.column(M_COHORT)[self._members] = NONE
+        free = np.flatnonzero((inventory.bound.view < 0) & (_TIERS[state] != _NO_TIER))
+        later = inventory.not_before.view[free].astype(np.int64)
+        self._due = int(later[later > now].min(initial=np.iinfo(np.int64).max))
+        rows = free[(later <= now) & (held[shape[free]] == 0)]
+        t.column(H_POOL, len(held))[:] = np.bincount(shape[rows], minlength=len(held))
+        cohort, leader, group = self._cohorts(rows, _TIERS[state[rows]].astype(np.int64), structure)
+        by_rank = _places(rows, inventory.by_id, len(shape))
+        grouped = group[cohort]
+        order = np.concatenate([by_rank[_stable_order(each[by_rank])] for each in (cohort, grouped)])
+        cohorts, classes = len(leader), int(group.max(initial=-1)) + 1
+        of_class = np.zeros(classes, np.int64)
+        of_class[group] = leader
+        first = rows[np.concatenate([leader, of_class])]
+        self._left = np.concatenate([np.bincount(cohort, minlength=cohorts), np.bincount(grouped, minlength=classes)])
+        self._members, self._cohort_count = rows, cohorts
+        self._sorted, self._held = structure, held.copy()
+        t.column(M_COHORT)[rows] = cohort
+        t.column(M_DRAWN)[rows] = 0
+        return {
+            K_SHAPE: shape[first],
+            K_TIER: _TIERS[state[first]],
+            K_PRICE: inventory.price.view[first],
+            K_PROBABILITY: inventory.probability.view[first],
+            K_BUCKET: inventory.stamp_reclamation.view[first],
+            K_CLASS: cohorts + group,
+            T_POOL: rows[order],
+            **self._cohort_lists(shape[first[:cohorts]]),
+        }
+
+    def _begin(self, size: int) -> None:
+        """Let nobody have drawn from any cohort, and no spare be there yet."""
+        t, real = self._tables, len(self._left)
+        t.column(K_LEFT, real)[:] = self._left
+        t.column(K_HEAD, real)[:] = np.cumsum(self._left) - self._left
+        t.column(K_HEAD)[real:size] = np.arange(2 * len(self._members), 2 * len(self._members) + size - real)
+        t.column(K_LEFT)[real:size] = 0
+        t.column(K_BUYER, size)[:] = NONE
+
+    def _cohorts(self, rows: Array, tier: Array, structure: tuple[int, ...]) -> tuple[Array, Array, Array]:
+        """Each row's cohort, one row of each cohort, and each cohort's class."""
+        inventory = self._inventory
+        offer = inventory.offer.view[rows].astype(np.int64) * 2 + tier
+        leader, cohort = _numbered(offer)
+        first = rows[leader]
+        terms = np.stack(
+            [
+                self._shape_classes(structure)[inventory.shape.view[first]],
+                tier[leader],
+                inventory.price.view[first],
+                inventory.probability.view[first],
+                inventory.stamp_reclamation.view[first],
+            ]
+        )
+        return cohort, leader, _groups(terms)
+
+    def _shape_classes(self, structure: tuple[int, ...]) -> Array:
+        """Each shape's class: equal for shapes that hold as much, match the same and share the domains of spreads."""
+        if self._classed != structure:
+            shapes = self._inventory.shapes
+            spread = np.unique(self._needs.spread_topology.view)
+            looked_at = (shapes.allocatable.view.T, _packed(shapes.matches.view), shapes.topologies.domain.view[spread])
+            self._shape_class = _groups(np.concatenate(looked_at))
+            self._classed = structure
+        return self._shape_class
+
+    def _cohort_lists(self, shape: Array) -> dict[int, Array]:
+        """For each topology and domain the cohorts whose machines stand there, given the shape of each cohort."""
+        topologies = self._inventory.shapes.topologies
+        lists, starts, offsets = [], [np.zeros(1, np.int64)], []
+        listed = 0
+        for topology in range(len(topologies)):
+            places = topologies.domain.view[topology, shape]
+            inside = np.flatnonzero(places >= 0)
+            lists.append(inside[np.argsort(places[inside], kind="stable")])
+            offsets.append(sum(len(part) for part in starts) - 1)
+            starts.append(listed + np.cumsum(np.bincount(places[inside], minlength=topologies.count(topology))))
+            listed += len(inside)
+        return {
+            T_COHORT_LIST: np.concatenate([np.zeros(0, np.int64), *lists]),
+            T_COHORT_LIST_START: np.concatenate(starts),
+            T_COHORT_LIST_OFFSET: np.array(offsets, np.int64),
+        }
+
+
+# The pool may be the whole fleet, of which a few machines change: what follows sorts it without comparing.
+
+
+def _places(rows: Array, order: Array, count: int) -> Array:
+    """Where in `rows`, numbers below `count`, to find those that `order` names, in its order."""
+    place = np.full(count, NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    found = place[order]
+    return found[found != NONE]
+
+
+def _stable_order(number: Array) -> Array:
+    """Where to find the numbers in rising order, equal ones as they stand."""
+    # Up to 16 bits numpy sorts by digits.
+    narrow = np.uint16 if number.max(initial=0) <= np.iinfo(np.uint16).max else np.int64
+    return np.argsort(number.astype(narrow), kind="stable")
+
+
+def _numbered(values: Array) -> tuple[Array, Array]:
+    """The values numbered in rising order: where each is first found, and each one's number."""
+    first = np.full(int(values.max(initial=-1)) + 1, NONE, np.int64)
+    # Of several written to one place the last stays.
+    first[values[::-1]] = np.arange(len(values) - 1, -1, -1)
+    found = first != NONE
+    return first[found], (np.cumsum(found) - 1)[values]
+
+
+def _packed(verdicts: Array) -> Array:
+    """Rows of yes and no, 64 of them in one: there may be thousands of requirement lists."""
+    bits = np.packbits(verdicts, axis=0)
+    padded = np.zeros((verdicts.shape[1], -(-len(bits) // 8) * 8), np.uint8)
+    padded[:, : len(bits)] = bits.T
+    return padded.view(np.int64).T
+
+
+def _groups(columns: Array) -> Array:
+    """Numbers for columns that are equal in all rows."""
+    group = np.zeros(columns.shape[1], np.int64)
+    for values in columns:
+        _, inverse = np.unique(values, return_inverse=True)
+        _, group = np.unique(group * (inverse.max(initial=0) + 1) + inverse.reshape(-1), return_inverse=True)
+        group = group.reshape(-1)
+    return group

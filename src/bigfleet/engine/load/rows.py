@@ -1,0 +1,214 @@
+"""Rows of needs and the clusters they are of, shown to decisions: who asks for what, and who may act."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from bigfleet.engine.heap.columns import (
+    C_DAEMONS,
+    C_PARTIAL,
+    C_REPORTED,
+    N_ACTS,
+    N_ASKED,
+    N_CLUSTER,
+    N_COUNT,
+    N_DESK,
+    N_DIVISIBLE,
+    N_INTERRUPTION,
+    N_KIND,
+    N_LIMIT,
+    N_OWN,
+    N_PRIORITY,
+    N_RANK,
+    N_RECLAMATION,
+    N_REQUIREMENT,
+    N_SPREAD,
+    N_TOPOLOGY,
+    N_TWIN,
+    N_UNIT,
+    N_WALK,
+    NONE,
+    R_EPOCH,
+    R_LAST,
+    T_NEED_AGGREGATE,
+    W_BITS,
+    W_EPOCH,
+    Array,
+)
+from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.records import ClusterRecord
+from bigfleet.engine.tables.inventory import Inventory
+from bigfleet.engine.tables.needs import NeedsTable
+from bigfleet.engine.tables.shapes import DaemonSets
+from bigfleet.engine.walks import wake
+
+
+class Numbered(NamedTuple):
+    """Rows, and for each of them the kind of need, the list of machines with room and that of machines admitted."""
+
+    rows: Array
+    kinds: Array
+    walks: Array
+    desks: Array
+
+
+class Rows:
+    """Needs and clusters in the tables, and what of their sessions is shown already."""
+
+    def __init__(self, tables: Tables, inventory: Inventory, needs: NeedsTable, daemons: DaemonSets) -> None:
+        self._tables, self._inventory, self._needs, self._daemons = tables, inventory, needs, daemons
+        self.order = np.zeros(0, np.int64)
+        self.held: set[str] = set()
+        """Clusters of which something is held out."""
+        self._records: dict[str, ClusterRecord] = {}
+        self._walks: dict[int, int] = {}
+        self._desks: dict[int, int] = {}
+        self._kinds: dict[int, int] = {}
+        self._live = np.zeros(0, np.uint8)
+        self._begun = {W_EPOCH: 0, R_EPOCH: 0}
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of need there are or were."""
+        return len(self._kinds)
+
+    @property
+    def walks(self) -> int:
+        """How many lists of machines with room there are or were, one a cluster and kind."""
+        return len(self._walks)
+
+    def widen(self, clusters: int) -> None:
+        """Begin with clusters that are new: none is live."""
+        self._live = np.append(self._live, np.zeros(clusters - len(self._live), np.uint8))
+
+    def lay_clusters(self, clusters: Mapping[str, ClusterRecord], told: Iterable[str], count: int) -> Array:
+        """Show what sessions show; the clusters whose rows are others or may fare differently for it."""
+        stale = np.zeros(count, np.bool_)
+        stale[list(self._needs.changes())] = True
+        for name in told:
+            if self._lay_cluster(clusters[name]):
+                stale[self._inventory.clusters.intern(name)] = True
+        return stale
+
+    def number(self, order: Array, stale: Array) -> Numbered:
+        """The rows of these clusters, and what they share with others as numbers, made on first sight."""
+        needs = self._needs
+        rows = order[stale[needs.cluster.view[order]]] if stale.any() else order[:0]
+        cluster, kind = needs.cluster.view[rows].astype(np.int64), needs.kind.view[rows].astype(np.int64)
+        return Numbered(
+            rows,
+            _numbers(self._kinds, kind << 32 | self._tables.column(C_DAEMONS)[cluster]),
+            _numbers(self._walks, cluster << 32 | kind),
+            _numbers(self._desks, cluster << 32 | needs.requirement.view[rows]),
+        )
+
+    def sizes(self) -> dict[int, int]:
+        """The room that lists of machines take."""
+        sizes = dict.fromkeys(range(W_EPOCH, W_BITS + 1), len(self._walks))
+        return sizes | dict.fromkeys(range(R_EPOCH, R_LAST + 1), len(self._desks))
+
+    def lay(
+        self, clusters: Mapping[str, ClusterRecord], order: Array, now: int, numbered: Numbered, stale: Array
+    ) -> None:
+        """Show these rows, which are all of the stale clusters."""
+        needs, t, rows = self._needs, self._tables, numbered.rows
+        if order is not self.order:
+            t.column(N_RANK)[:] = NONE
+            t.column(N_RANK)[order] = np.arange(len(order))
+            self.order = order
+        if not stale.any():
+            return
+        for place, column in (
+            (N_CLUSTER, needs.cluster),
+            (N_REQUIREMENT, needs.requirement),
+            (N_UNIT, needs.unit),
+            (N_ASKED, needs.asked),
+            (N_OWN, needs.own),
+            (N_LIMIT, needs.limit),
+            (N_PRIORITY, needs.priority),
+            (N_INTERRUPTION, needs.interruption),
+            (N_RECLAMATION, needs.reclamation),
+            (N_TOPOLOGY, needs.topology),
+            (N_SPREAD, needs.spread),
+            (N_DIVISIBLE, needs.divisible),
+        ):
+            t.column(place)[rows] = column.view[rows]
+        t.column(N_COUNT)[rows] = 0
+        t.column(N_KIND)[rows], t.column(N_DESK)[rows] = numbered.kinds, numbered.desks
+        for place, had in self._begun.items():
+            t.column(place)[had:] = NONE
+            self._begun[place] = t.capacity(place)
+        cluster, walks = needs.cluster.view[rows], numbered.walks
+        walks[(needs.limit.view[rows] > 0) | (needs.divisible.view[rows] == 1)] = NONE
+        t.column(N_WALK)[rows] = walks
+        t.column(N_TWIN)[rows] = _twins(rows, cluster, needs.fingerprint.view[rows], needs.limit.view[rows])
+        t.column(N_ACTS)[rows] = self._live[cluster]
+        if self.held:
+            self._hold_out(rows, clusters, now)
+        self._lay_divisible(rows)
+        wake.list_rows(t.work, rows, stale)
+
+    def _lay_cluster(self, record: ClusterRecord) -> bool:
+        """Show what a cluster's session shows; whether its rows may fare differently for it."""
+        before = self._records.get(record.id)
+        self._records[record.id] = record
+        held = before is not None and bool(before.held_out)
+        (self.held.add if record.held_out else self.held.discard)(record.id)
+        if before is not None and not held and not record.held_out and _is_alike(before, record):
+            return False
+        number, t = self._inventory.clusters.intern(record.id), self._tables
+        t.column(C_DAEMONS)[number] = self._daemons.intern(record.daemons)
+        t.column(C_REPORTED)[number], t.column(C_PARTIAL)[number] = record.reported, record.partial
+        self._live[number] = record.live
+        return True
+
+    def _hold_out(self, rows: Array, clusters: Mapping[str, ClusterRecord], now: int) -> None:
+        """Let no row act whose fingerprint is held out."""
+        needs, acts = self._needs, self._tables.column(N_ACTS)
+        cluster, fingerprint = needs.cluster.view[rows], needs.fingerprint.view[rows]
+        for name in self.held:
+            number = self._inventory.clusters.intern(name)
+            for held, until in clusters[name].held_out.items():
+                if until > now:
+                    acts[rows[(cluster == number) & (fingerprint == needs.fingerprint_number(held))]] = 0
+
+    def _lay_divisible(self, rows: Array) -> None:
+        """Show what divisible rows ask for."""
+        needs, gap = self._needs, self._tables.vectors(T_NEED_AGGREGATE, len(self._needs.need))
+        for slot in rows[needs.divisible.view[rows] == 1].tolist():
+            gap[slot] = 0
+            need = needs.need[slot]
+            if need is not None:
+                for dimension, amount in self._inventory.shapes.dimensions.row(need.aggregate):
+                    gap[slot, dimension] = amount if dimension else 0
+
+
+def _numbers(known: dict[int, int], keys: Array) -> Array:
+    """The numbers of these keys, made on first sight."""
+    values, inverse = np.unique(keys, return_inverse=True)
+    numbers = [known.setdefault(key, len(known)) for key in values.tolist()]
+    return np.array(numbers, np.int64)[inverse.reshape(-1)]
+
+
+def _is_alike(one: ClusterRecord, other: ClusterRecord) -> bool:
+    """Whether two records of a cluster differ in nothing that serving its rows looks at."""
+    return (one.reported, one.partial, one.live, one.daemons) == (
+        other.reported,
+        other.partial,
+        other.live,
+        other.daemons,
+    )
+
+
+def _twins(rows: Array, cluster: Array, fingerprint: Array, limit: Array) -> Array:
+    """Rings of the rows of one cluster that share a machine limit."""
+    twin = rows.copy()
+    last: dict[tuple[int, int], int] = {}
+    for i in np.flatnonzero(limit).tolist():
+        key = (int(cluster[i]), int(fingerprint[i]))
+        other = last.get(key)
+        if other is not None:
+            twin[i], twin[other] = twin[other], rows[i]
+        last[key] = i
+    return twin

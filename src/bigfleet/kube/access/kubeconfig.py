@@ -1,0 +1,262 @@
+"""Where the API server is and how to prove who we are: from a kubeconfig, or as a pod of the cluster itself.
+
+Only reads and checks; `kube.credentials` keeps what can change. Errors name the file and what to do, never a secret.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bigfleet.kube.access.server import ExecPlugin, ServerConfig, Source
+from bigfleet.kube.errors import KubeConfigError
+from bigfleet.model import plain_yaml
+
+__all__ = ["SERVICE_ACCOUNT", "ServerConfig", "in_cluster", "load"]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token and its cluster's CA."""
+
+_EXEC_VERSIONS = frozenset({"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"})
+_MOST_BYTES = 4 * 1024 * 1024
+
+N = TypeVar("N", bound="_Named")
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    pass
+
+
+class _Cluster(_Value, frozen=True):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _EnvVar(_Value, frozen=True):
+    name: str
+    value: str
+
+
+class _Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    command: str
+    api_version: str
+    args: tuple[str, ...] | None = ()
+    env: tuple[_EnvVar, ...] | None = ()
+    interactive_mode: str = "IfAvailable"
+    provide_cluster_info: bool = False
+    install_hint: str = ""
+
+
+class _User(_Value, frozen=True):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    exec: _Exec | None = None
+    auth_provider: object = None
+    as_: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] | None = None
+
+
+class _Context(_Value, frozen=True):
+    cluster: str = ""
+    user: str = ""
+
+
+class _Named(_Value, frozen=True):
+    name: str
+
+
+class _NamedCluster(_Named, frozen=True):
+    cluster: _Cluster
+
+
+class _NamedUser(_Named, frozen=True):
+    user: _User | None = None
+
+
+class _NamedContext(_Named, frozen=True):
+    context: _Context
+
+
+class _File(_Value, frozen=True):
+    """One kubeconfig file."""
+
+    clusters: tuple[_NamedCluster, ...] | None = ()
+    users: tuple[_NamedUser, ...] | None = ()
+    contexts: tuple[_NamedContext, ...] | None = ()
+    current_context: str = ""
+
+
+def load(
+    kubeconfig: Path | None = None, context: str | None = None, environment: Mapping[str, str] = os.environ
+) -> ServerConfig:
+    """The API server to talk to, or KubeConfigError.
+
+    From the file given, else those of $KUBECONFIG, else ~/.kube/config, else this pod's service account.
+    """
+    if kubeconfig is not None:
+        return _from_files([kubeconfig], context, missing_ok=False)
+    named = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if named:
+        return _from_files(named, context, missing_ok=True)
+    home = Path(environment.get("HOME") or Path.home()) / ".kube" / "config"
+    if home.exists():
+        return _from_files([home], context, missing_ok=False)
+    return in_cluster(environment, context=context)
+
+
+def in_cluster(
+    environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT, context: str | None = None
+) -> ServerConfig:
+    """The API server of the cluster in which this program is a pod, or KubeConfigError."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    token = folder / "token"
+    if not host or not port or not token.exists():
+        raise KubeConfigError(
+            "no API server: this is no pod with a service account, and there is no kubeconfig; "
+            "give --kubeconfig, or set KUBECONFIG"
+        )
+    if context is not None:
+        raise KubeConfigError(f"context {context!r} was asked for, but there is no kubeconfig that could hold it")
+    literal = f"[{host}]" if ":" in host else host
+    return ServerConfig(server=f"https://{literal}:{port}", ca=folder / "ca.crt", token_file=token)
+
+
+def _from_files(paths: list[Path], context: str | None, *, missing_ok: bool) -> ServerConfig:
+    """Several files count as one, in which what comes first stands."""
+    found = [(path, _read(path)) for path in paths if not missing_ok or path.exists()]
+    shown = ", ".join(map(str, paths))
+    if not found:
+        raise KubeConfigError(f"KUBECONFIG names {shown}: no such file")
+    name = context or next((file.current_context for _, file in found if file.current_context), "")
+    if not name:
+        raise KubeConfigError(f"{shown}: there is no current-context; give --context")
+    _, chosen = _pick("context", name, [(path, file.contexts) for path, file in found], shown)
+    of_cluster, cluster = _pick("cluster", chosen.context.cluster, [(p, f.clusters) for p, f in found], shown)
+    of_user, user = of_cluster, _User()
+    if chosen.context.user:
+        of_user, named = _pick("user", chosen.context.user, [(p, f.users) for p, f in found], shown)
+        user = named.user or user
+    return _config(cluster, of_cluster, chosen.context.user, user, of_user)
+
+
+def _read(path: Path) -> _File:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1).decode()
+    except OSError as error:
+        raise KubeConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise KubeConfigError(f"{path}: is no text") from None
+    try:
+        document = next((content for _, content in plain_yaml.documents(text)), None)
+    except plain_yaml.PlainYamlError as error:
+        raise KubeConfigError(f"{path}: {error}") from None
+    try:
+        return msgspec.convert(document, _File)
+    except msgspec.ValidationError as error:
+        # msgspec says which type stands where, never the value itself.
+        raise KubeConfigError(f"{path}: {error}") from None
+
+
+def _pick(what: str, name: str, groups: list[tuple[Path, tuple[N, ...] | None]], shown: str) -> tuple[Path, N]:
+    for path, entries in groups:
+        for entry in entries or ():
+            if entry.name == name:
+                return path, entry
+    known = ", ".join(sorted(entry.name for _, entries in groups for entry in entries or ())) or "none"
+    raise KubeConfigError(f"{shown}: there is no {what} {name!r}; there is: {known}")
+
+
+def _config(named: _NamedCluster, of_cluster: Path, user_name: str, user: _User, of_user: Path) -> ServerConfig:
+    cluster = named.cluster
+    at_cluster, at_user = f"{of_cluster}: cluster {named.name!r}", f"{of_user}: user {user_name!r}"
+    _check_url(f"{at_cluster}: server", cluster.server, {"http", "https"})
+    if cluster.proxy_url:
+        _check_url(f"{at_cluster}: proxy-url", cluster.proxy_url, {"http", "https"})
+    if user.as_ or user.as_uid or user.as_groups:
+        raise KubeConfigError(f"{at_user}: impersonation (as, as-uid, as-groups) is not supported; bind its own role")
+    if user.auth_provider is not None:
+        raise KubeConfigError(f"{at_user}: auth-provider is gone from Kubernetes; use an exec plugin")
+    if user.username:
+        raise KubeConfigError(f"{at_user}: no API server takes username and password any more; use a token")
+    folder = of_user.parent
+    certificate = _source(at_user, "client-certificate", user.client_certificate_data, user.client_certificate, folder)
+    key = _source(at_user, "client-key", user.client_key_data, user.client_key, folder)
+    if (certificate is None) is not (key is None):
+        raise KubeConfigError(f"{at_user}: client-certificate and client-key go together; one is missing")
+    ca = _source(
+        at_cluster,
+        "certificate-authority",
+        cluster.certificate_authority_data,
+        cluster.certificate_authority,
+        of_cluster.parent,
+    )
+    if cluster.insecure_skip_tls_verify and ca is not None:
+        raise KubeConfigError(f"{at_cluster}: insecure-skip-tls-verify and a certificate authority exclude each other")
+    return ServerConfig(
+        server=cluster.server.rstrip("/"),
+        ca=ca,
+        insecure=cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name,
+        proxy=cluster.proxy_url,
+        certificate=certificate,
+        key=key,
+        token=user.token,
+        token_file=folder / user.token_file if user.token_file else None,
+        plugin=None if user.exec is None else _plugin(at_user, user.exec, folder),
+    )
+
+
+def _check_url(where: str, url: str, schemes: set[str]) -> None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in schemes and bool(parts.hostname) and not parts.query and not parts.fragment
+        fits = fits and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits:
+        # Not quoted: a proxy's address may hold a password.
+        raise KubeConfigError(f"{where}: write it as https://host:port (of {', '.join(sorted(schemes))})")
+
+
+def _source(where: str, field: str, data: str, file: str, folder: Path) -> Source | None:
+    """What a field holds, inline before by file; a relative path is relative to the kubeconfig."""
+    if data:
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error:
+            raise KubeConfigError(f"{where}: {field}-data is no base64") from None
+    return folder / file if file else None
+
+
+def _plugin(where: str, plugin: _Exec, folder: Path) -> ExecPlugin:
+    if plugin.api_version not in _EXEC_VERSIONS:
+        known = " or ".join(sorted(_EXEC_VERSIONS))
+        raise KubeConfigError(f"{where}: exec: apiVersion is {plugin.api_version!r}; it must be {known}")
+    if plugin.interactive_mode == "Always":
+        raise KubeConfigError(f"{where}: exec: {plugin.command} wants to ask a person, and there is none here")
+    # As with kubectl: a bare name is looked up in PATH, anything with a slash is relative to the kubeconfig.
+    command = str(folder / plugin.command) if "/" in plugin.command else plugin.command
+    return ExecPlugin(
+        command=command,
+        api_version=plugin.api_version,
+        args=plugin.args or (),
+        env=tuple((variable.name, variable.value) for variable in plugin.env or ()),
+        cluster_info=plugin.provide_cluster_info,
+        install_hint=plugin.install_hint,
+    )

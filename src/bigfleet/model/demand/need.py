@@ -1,0 +1,77 @@
+"""Needs: rows of equal units that a cluster asks for, and the roll-up that carries all of them."""
+
+import msgspec
+
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.demand.profile import Profile, ProfileError, Requirement
+from bigfleet.model.resources import Resources
+
+
+class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
+    """What makes a row the same row from one roll-up to the next."""
+
+    fingerprint: str
+    group: str
+    unit: Resources
+
+
+class Need(msgspec.Struct, frozen=True, gc=False):
+    """One row: so much in all, made of units of at most this size, all with one profile.
+
+    A row without a unit comes from somebody else's operator and is divisible: it may be cut anywhere. A gang
+    (SAME in the profile) stands in one row, named by its group.
+    """
+
+    profile: Profile
+    aggregate: Resources
+    unit: Resources
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        if self.unit:
+            return
+        profile = self.profile
+        whole = "SAME" if profile.same else "spread" if profile.spread else "max_per_machine"
+        if profile.same or profile.spread or profile.max_per_machine:
+            raise ProfileError("min_unit", f"is missing, but a need with {whole} cannot be cut anywhere")
+
+    @property
+    def key(self) -> NeedKey:
+        """The row's identity within its cluster."""
+        return NeedKey(self.profile.fingerprint, self.group, self.unit)
+
+    @property
+    def units(self) -> int:
+        """How many units the row asks for; a divisible row counts as one."""
+        unit = dict(self.unit)
+        if not unit:
+            return 1
+        return max((-(-amount // unit[name]) for name, amount in self.aggregate if name in unit), default=0)
+
+
+class Daemon(msgspec.Struct, frozen=True, gc=False):
+    """What a DaemonSet takes from every node that matches it."""
+
+    requirements: tuple[Requirement, ...]
+    resources: Resources
+
+
+class UnrequestedNode(msgspec.Struct, frozen=True, gc=False):
+    """A node that runs pods for which no request exists, with the highest stakes among them."""
+
+    node: str
+    priority: int
+    interruption: PenaltyBucket
+    reclamation: PenaltyBucket
+
+
+class Rollup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A cluster's whole demand at one moment. It replaces whatever the cluster said before."""
+
+    cluster_id: str
+    timestamp_unix_nanos: int
+    needs: tuple[Need, ...]
+    daemons: tuple[Daemon, ...] = ()
+    empty_nodes: tuple[str, ...] = ()
+    partial_demand: bool = False
+    unrequested_nodes: tuple[UnrequestedNode, ...] = ()

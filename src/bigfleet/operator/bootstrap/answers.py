@@ -1,0 +1,231 @@
+"""Answers bootstrap requests: user data with which one machine joins, or why there is none (protocol.md 15, 22).
+
+Every answer is made anew from the template, the cluster's facts and the request's own token, so a request that is asked
+twice gets the same answer, by whatever life of the operator; the shard counts the first.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import structlog
+
+from bigfleet.kube.errors import ApiError, TooManyRequestsError, UnreachableError
+from bigfleet.model.labels import KUBELET_VERSION
+from bigfleet.operator.bootstrap.cluster_access import Access, ClusterAccess, ClusterAccessError
+from bigfleet.operator.bootstrap.template import Facts, LiveTemplate, RenderError
+from bigfleet.operator.bootstrap.tokens import Token, TokenError, Tokens
+from bigfleet.operator.bootstrap.version_skew import SkewError, check_skew
+from bigfleet.operator.node_life.left_nodes import NodeInTheWayError, NodeObjects
+from bigfleet.operator.node_life.machines import Machine, Machines
+from bigfleet.wire.v1alpha1 import capacity_pb2
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+CONCURRENCY = 16
+MAX_STANDING = 10_000
+"""Requests that wait for an answer; a shard has at most so many actions under way."""
+
+# The shard waits 30 s for an answer; past this an error says more than silence.
+_PATIENCE_SECONDS = 20.0
+_FIRST_WAIT, _LAST_WAIT = 0.5, 4.0
+_MAX_ID = 253
+_MAX_ERROR = 500
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+_log = structlog.get_logger("bigfleet.operator")
+
+T = TypeVar("T")
+
+
+class _RefusedError(Exception):
+    """A request that cannot be answered with user data; says why."""
+
+
+class Bootstrap:
+    """The requests of one session. `run` it in a task.
+
+    `kubelet_version` is what the template installs, where a machine's label does not say. `began` is called with a
+    machine's id as soon as its request is known.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        template: LiveTemplate,
+        access: ClusterAccess,
+        tokens: Tokens,
+        machines: Machines,
+        node_objects: NodeObjects,
+        *,
+        send: Callable[[pb.OperatorMessage], None],
+        began: Callable[[str], None],
+        now: Callable[[], float],
+        kubelet_version: str = "",
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cluster_id, self._template, self._access, self._tokens = cluster_id, template, access, tokens
+        self._machines, self._node_objects, self._send, self._began = machines, node_objects, send, began
+        self._now, self._kubelet_version, self._sleep = now, kubelet_version, sleep
+        self._standing: dict[str, pb.BootstrapRequest] = {}
+        self._queue: asyncio.Queue[pb.BootstrapRequest] = asyncio.Queue()
+        # What the workers are at, and what of it was withdrawn and not asked anew.
+        self._in_hand: list[str] = []
+        self._over: set[str] = set()
+
+    def asked(self, request: pb.BootstrapRequest) -> None:
+        """A request has come; one that waits already is answered once."""
+        if request.cluster_id != self._cluster_id:
+            _log.warning("bootstrap_request_strayed", request=request.request_id[:_MAX_ID], of=request.cluster_id)
+        elif not 0 < len(request.request_id) <= _MAX_ID or len(self._standing) >= MAX_STANDING:
+            self._answer(request.request_id, error="the request has no usable id, or too many wait")
+        elif request.request_id not in self._standing:
+            self._standing[request.request_id] = request
+            self._over.discard(request.request_id)
+            self._queue.put_nowait(request)
+
+    def withdrawn(self, request_id: str) -> None:
+        """The request stands no more: no answer, and its token goes."""
+        self._standing.pop(request_id, None)
+        if request_id in self._in_hand:
+            self._over.add(request_id)
+        self._tokens.withdraw(request_id)
+
+    def closed(self) -> None:
+        """The session is over. Tokens stay: the next session asks under the same ids."""
+        self._standing.clear()
+
+    async def run(self) -> None:
+        """Answer, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONCURRENCY):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            request = await self._queue.get()
+            if self._standing.get(request.request_id) is not request:
+                continue
+            self._in_hand.append(request.request_id)
+            await self._see_to(request)
+            self._in_hand.remove(request.request_id)
+            if request.request_id not in self._in_hand:
+                self._over.discard(request.request_id)
+
+    async def _see_to(self, request: pb.BootstrapRequest) -> None:
+        try:
+            data, token = await self._patiently(request)
+        except (
+            _RefusedError,
+            ApiError,
+            ClusterAccessError,
+            NodeInTheWayError,
+            RenderError,
+            SkewError,
+            TokenError,
+        ) as error:
+            # Another machine may join while an old Node stands in the way of this one.
+            self._settle(request, error=str(error), about_machine=isinstance(error, NodeInTheWayError))
+        else:
+            self._settle(request, data, token.seconds_left)
+
+    def _settle(
+        self,
+        request: pb.BootstrapRequest,
+        data: bytes = b"",
+        seconds: int = 0,
+        error: str = "",
+        *,
+        about_machine: bool = False,
+    ) -> None:
+        # Withdrawn meanwhile, or asked anew in another session, it is not this one's to answer.
+        if self._standing.get(request.request_id) is not request:
+            return
+        del self._standing[request.request_id]
+        ids = {"machine": request.machine_id, "request": request.request_id}
+        if error:
+            _log.warning("bootstrap_refused", **ids, reason=error)
+        else:
+            _log.info("bootstrap_answered", **ids, size=len(data), seconds=seconds)
+        self._answer(request.request_id, data, seconds, error, about_machine=about_machine)
+
+    def _answer(
+        self, request_id: str, data: bytes = b"", seconds: int = 0, error: str = "", *, about_machine: bool = False
+    ) -> None:
+        answer = pb.BootstrapBlobResponse(
+            request_id=request_id,
+            user_data=data,
+            ttl_seconds=seconds,
+            error=error[:_MAX_ERROR],
+            about_machine=about_machine,
+        )
+        self._send(pb.OperatorMessage(bootstrap_response=answer))
+
+    async def _patiently(self, request: pb.BootstrapRequest) -> tuple[bytes, Token]:
+        """Try again while the API server is away, for as long as the shard waits."""
+        until, wait = self._now() + _PATIENCE_SECONDS, _FIRST_WAIT
+        while True:
+            try:
+                return await self._user_data(request)
+            except ApiError as error:
+                passing = isinstance(error, UnreachableError | TooManyRequestsError) or error.code >= 500
+                stands = self._standing.get(request.request_id) is request
+                if not passing or not stands or self._now() + wait > until:
+                    raise
+            await self._sleep(wait)
+            wait = min(2 * wait, _LAST_WAIT)
+
+    async def _user_data(self, request: pb.BootstrapRequest) -> tuple[bytes, Token]:
+        machine = self._machines.get(request.machine_id)
+        node_name = request.node_name or (machine.node_name if machine is not None else request.machine_id)
+        if node_name and (len(node_name) > _MAX_ID or not _NODE_NAME.fullmatch(node_name)):
+            raise _RefusedError(f"{node_name[:80]!r} can be no Node's name: lower case letters, digits, - and . only")
+        access = await self._access.look()
+        kubelet = (machine.labels.get(KUBELET_VERSION, "") if machine is not None else "") or self._kubelet_version
+        if kubelet:
+            check_skew(kubelet, access.kubernetes_version)
+        await self._node_objects.clear(node_name, machine.provider_id if machine is not None else "")
+        if self._standing.get(request.request_id) is not request:
+            raise _RefusedError("withdrawn")
+        token = await self._tokens.issue(request.request_id, request.machine_id)
+        if self._standing.get(request.request_id) is not request:
+            # Of a session that is over it stays: the next asks for this very token, and may have been answered with it.
+            if request.request_id in self._over:
+                self._tokens.withdraw(request.request_id)
+            raise _RefusedError("withdrawn")
+        self._began(request.machine_id)
+        facts = self._facts(request, machine, node_name, access, token.text)
+        try:
+            return self._template.current().render(facts), token
+        except RenderError:
+            self._tokens.withdraw(request.request_id)
+            raise
+
+    def _facts(
+        self, request: pb.BootstrapRequest, machine: Machine | None, node_name: str, access: Access, token: str
+    ) -> Facts:
+        provider_id = "" if machine is None else machine.provider_id
+        config = access.kubelet_config | ({"providerID": provider_id} if provider_id else {})
+        return Facts(
+            cluster_id=self._cluster_id,
+            machine_id=request.machine_id,
+            node_name=node_name,
+            provider_id=provider_id,
+            node_selector=_selector(request, {} if machine is None else machine.labels),
+            taints=() if machine is None else machine.taints,
+            token=token,
+            ca_bundle=access.ca_bundle,
+            endpoint=access.endpoint,
+            kubernetes_version=access.kubernetes_version,
+            kubelet_config=config,
+        )
+
+
+def _selector(request: pb.BootstrapRequest, labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that the Node shall have: its machine's, and what the need asks for that leaves no choice."""
+    asked = {
+        each.key: each.values[0]
+        for each in request.requirements
+        if each.operator == capacity_pb2.NodeSelectorRequirement.OPERATOR_IN and len(each.values) == 1
+    }
+    return asked | dict(labels)

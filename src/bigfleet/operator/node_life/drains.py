@@ -1,0 +1,397 @@
+"""Emptying nodes on instruction, as a machine without I/O: cordon, acknowledge, evict, report (protocol.md 14, 22).
+
+What must survive the operator stands on the Node, written in the same patch as the cordon. A drain works on one Node,
+known by its UID, and ends with it. `next` says what is to be done for a node now; whoever does it tells how it went.
+Deadlines run on the monotonic clock here and are wall times on the Node.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from bigfleet.kube.objects.kinds import Pod
+from bigfleet.model.machine import MachineState
+from bigfleet.operator.mirrors.upcoming_nodes import SETTLED_SECONDS
+from bigfleet.operator.node_life.drain_acts import Act, Confirm, Cordon, Evict, Recordon, Uncordon, Wait
+from bigfleet.operator.node_life.holds import (
+    INSTRUCTION,
+    MAX_GRACE,
+    Hold,
+    Phase,
+    Try,
+    from_node,
+    grace,
+    holds_node,
+    why_left,
+)
+from bigfleet.operator.node_life.machines import Machine, Machines, NodesSeen, belongs, find_node
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+_MAX_NODES = 10_000
+_CORDONED_IN_A_FRAME = 10_000
+_FIRST_RETRY, _LAST_RETRY = 1.0, 10.0
+# How long an eviction that was granted may take to show before it is asked for again.
+_SHOWS_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 1.0
+# A bind that was under way when the cordon took effect shows by then.
+_EMPTY_SECONDS = 2.0
+_KUBELET_SECONDS = 10.0
+_MAX_REASON = 400
+# Held for nobody: what becomes of it hangs on what the shard says of its machine.
+_FREED = frozenset({Phase.SUSPENDED, Phase.LEAVING})
+
+_DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
+
+_log = structlog.get_logger("bigfleet.operator")
+
+
+class PodsOnNodes(Protocol):
+    """The cluster's pods as a watch shows them. Whoever feeds it says `pods_changed` with the node's name."""
+
+    def on(self, node_name: str) -> Sequence[Pod]:
+        """The pods that are bound to the node, in whatever phase."""
+        ...
+
+
+class Leftovers(Protocol):
+    """What becomes of Nodes whose machines no shard names."""
+
+    def left(self, node_name: str, provider_id: str) -> None:
+        """Have the Node deleted, once its kubelet is surely gone."""
+        ...
+
+    def is_alive(self, node_name: str) -> bool:
+        """Whether its kubelet was seen alive for long enough to believe that it stays so."""
+        ...
+
+    def let_be(self, node_name: str) -> None:
+        """The Node is not to be deleted after all."""
+        ...
+
+
+class _Ack:
+    """An instruction whose cordons are under way."""
+
+    def __init__(self, waiting: set[str]) -> None:
+        self.waiting, self.found = waiting, len(waiting)
+
+
+class Drains:
+    """The drains of one cluster. It is asked to act only once Nodes and pods have been seen whole."""
+
+    def __init__(
+        self,
+        machines: Machines,
+        nodes: NodesSeen,
+        pods: PodsOnNodes,
+        leftovers: Leftovers,
+        send: Callable[[pb.OperatorMessage], None],
+    ) -> None:
+        self._machines, self._nodes, self._pods, self._leftovers, self._send = machines, nodes, pods, leftovers, send
+        self._holds: dict[str, Hold] = {}
+        self._named: set[str] = set()
+        self._acks: dict[str, _Ack] = {}
+        self._settles = math.inf
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the Nodes that are held."""
+        return iter(tuple(self._holds))
+
+    def may_evict(self, hold: Hold, now: float) -> bool:
+        """Whether pods of that hold's Node may be evicted now."""
+        node = self._nodes.get(hold.node)
+        if node is None or node.metadata.uid != hold.uid or not self._stands(hold):
+            return False
+        return hold.phase is Phase.DRAINED or (hold.phase is Phase.EVICTING and now < hold.deadline)
+
+    # Sessions.
+
+    def resumed(self, now: float, wall: datetime) -> None:
+        """Go on with what an earlier life of the operator began, by what stands on the Nodes."""
+        for node in self._nodes:
+            instruction = node.metadata.annotations.get(INSTRUCTION)
+            if instruction and node.metadata.name not in self._holds:
+                self._holds[node.metadata.name] = hold = from_node(node, instruction, now, wall)
+                _log.info("drain_resumed", node=hold.node, instruction=instruction, seconds=hold.deadline - now)
+
+    def opened(self, now: float) -> None:
+        """A session begins. Says which nodes are held; the shard names those instructions that stand."""
+        self._named.clear()
+        self._acks.clear()
+        self._settles = now + SETTLED_SECONDS
+        for hold in self._holds.values():
+            hold.disowned = False
+        held = [pb.CordonedNode(instruction_id=each.instruction, node=each.called) for each in self._holds.values()]
+        for first in range(0, len(held), _CORDONED_IN_A_FRAME):
+            nodes = held[first : first + _CORDONED_IN_A_FRAME]
+            self._send(pb.OperatorMessage(cordoned_nodes=pb.CordonedNodes(nodes=nodes)))
+
+    def closed(self) -> None:
+        """The session is over; drains go on, and nobody hears of them until the shard names them again."""
+        self._named.clear()
+        self._acks.clear()
+        self._settles = math.inf
+
+    # Instructions.
+
+    def instructed(self, instruction: pb.ReclaimInstruction, now: float, wall: datetime) -> list[str]:
+        """Hold these nodes; said again, acknowledged again and with the deadline set anew. Returns the Nodes' names."""
+        name, seconds = instruction.instruction_id, min(max(0, instruction.grace_period_seconds), MAX_GRACE)
+        if not name:
+            return []
+        self._named.add(name)
+        started, absent = [], []
+        for called in dict.fromkeys(instruction.nodes[:_MAX_NODES]):
+            node = find_node(self._nodes, called, self._machines.by_node_name(called))
+            if node is None:
+                absent.append(called)
+                continue
+            hold = Hold(node, called, name, instruction.kind, now + seconds, wall + timedelta(seconds=seconds))
+            before = self._holds.get(hold.node)
+            self._holds[hold.node] = hold
+            if before is not None and before.instruction == name:
+                hold.goes_on_from(before)
+            elif before is not None:
+                self._settle_ack(before, found=False)
+            started.append(hold.node)
+        _log.info("reclaim_heard", instruction=name, nodes=started, absent=absent, seconds=seconds)
+        self._acks[name] = _Ack(set(started))
+        self._acknowledge_if_done(name)
+        for called in absent:
+            # A Node that is not there is as empty as can be.
+            self._report(name, called, _DRAINED)
+        return started
+
+    def withdrawn(self, withdrawn: pb.ReclaimWithdrawn) -> list[str]:
+        """The instruction stands no more, or not for these nodes; returns their Nodes, which may have to change."""
+        name, nodes = withdrawn.instruction_id, frozenset(withdrawn.nodes)
+        if not nodes:
+            self._named.discard(name)
+            self._acks.pop(name, None)
+        freed = [
+            hold for hold in self._holds.values() if hold.instruction == name and (not nodes or hold.called in nodes)
+        ]
+        for hold in freed:
+            hold.phase = self._freed(hold)
+            self._settle_ack(hold, found=False)
+            reason, then = withdrawn.reason[:_MAX_REASON], hold.phase.name.lower()
+            _log.info("reclaim_withdrawn", instruction=name, node=hold.node, reason=reason, then=then)
+        return [hold.node for hold in freed]
+
+    def heard(self, machine: Machine) -> list[str]:
+        """The shard says how a machine stands; returns its Node where that has been waited for."""
+        node = find_node(self._nodes, machine.node_name, machine)
+        hold = None if node is None else self._holds.get(node.metadata.name)
+        return [] if hold is None or hold.phase not in _FREED else [hold.node]
+
+    def _freed(self, hold: Hold) -> Phase:
+        """What becomes of a node that nobody wants drained, by what this session has said of its machine.
+
+        Where the machine has left or is past keeping, its kubelet is gone, but for most of a minute nobody knows, and
+        pods must not be bound to it. And a machine that is not named may be one that left while nobody listened.
+        """
+        machine, node = self._machines.by_node_name(hold.called), self._nodes.get(hold.node)
+        if machine is None or node is None or not self._machines.is_named(machine.id):
+            return Phase.SUSPENDED
+        if machine.state is not MachineState.CONFIGURED:
+            return Phase.LEAVING
+        return Phase.UNCORDONING if belongs(node, machine) else Phase.SUSPENDED
+
+    # What is to be done.
+
+    def next(self, node: str, now: float) -> Act | None:
+        """The next act for a node; None when it is held no more."""
+        hold = self._holds.get(node)
+        if hold is None or self.node_changed(node):
+            return None
+        if hold.phase in _FREED:
+            self._judge(hold, now)
+        match hold.phase:
+            case Phase.CORDONING:
+                return Cordon(hold)
+            case Phase.UNCORDONING:
+                return Uncordon(hold)
+        return self._put_back(hold) or self._go_on(hold, now)
+
+    def _put_back(self, hold: Hold) -> Act | None:
+        """A cordon that somebody took off stands by what is written beside it."""
+        node = self._nodes.get(hold.node)
+        if node is None or node.spec.unschedulable or node.metadata.annotations.get(INSTRUCTION) != hold.instruction:
+            return None
+        # Until the watch shows what was put back, the Node looks as it did.
+        version = node.metadata.resource_version
+        return None if version == hold.recordoned else Recordon(hold, version)
+
+    def _go_on(self, hold: Hold, now: float) -> Act:
+        match hold.phase:
+            case Phase.EVICTING:
+                return self._evict(hold, now)
+            case Phase.DRAINED:
+                return self._press(hold, self._left(hold, self._pods.on(hold.node)), now, math.inf)
+            case Phase.SUSPENDED:
+                return Wait(self._settles if now < self._settles else now + _KUBELET_SECONDS)
+        return Wait(math.inf)
+
+    def _judge(self, hold: Hold, now: float) -> None:
+        """What nobody has named by now goes, unless its kubelet goes on: then it is somebody's after all."""
+        hold.phase = self._freed(hold)
+        node = self._nodes.get(hold.node)
+        if hold.phase is not Phase.SUSPENDED or now < self._settles or node is None:
+            return
+        if not hold.disowned:
+            hold.disowned = True
+            _log.warning("held_node_unknown", node=hold.node, instruction=hold.instruction)
+            self._leftovers.left(hold.node, node.spec.provider_id)
+        elif self._leftovers.is_alive(hold.node):
+            self._leftovers.let_be(hold.node)
+            hold.phase = Phase.UNCORDONING
+
+    def _left(self, hold: Hold, pods: Iterable[Pod]) -> list[Pod]:
+        """The pods that hold the node; not those that would be back at once, however often they are evicted."""
+        left = []
+        for pod in pods:
+            if not holds_node(pod, hold.node):
+                continue
+            if not hold.returning.is_back(pod):
+                left.append(pod)
+            elif not hold.returning.told:
+                hold.returning.told = True
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                _log.warning("pod_returns_to_cordoned_node", node=hold.node, instruction=hold.instruction, pod=name)
+        return left
+
+    def _evict(self, hold: Hold, now: float) -> Act:
+        left = self._left(hold, self._pods.on(hold.node))
+        if not left:
+            again = hold.tries.get("")
+            return Confirm(hold) if again is None or again.again_at <= now else Wait(again.again_at)
+        hold.tries.pop("", None)
+        if now >= hold.deadline:
+            self._give_up(hold, left)
+            return Wait(now)
+        return self._press(hold, left, now, hold.deadline)
+
+    def _press(self, hold: Hold, left: Sequence[Pod], now: float, until: float) -> Act:
+        """Evict those whose turn it is."""
+        due, soonest = [], until
+        for pod in left:
+            hold.empty_since = None
+            tried = hold.tries.get(pod.metadata.uid)
+            if pod.metadata.deletion_timestamp is not None:
+                continue
+            if tried is None or tried.again_at <= now:
+                due.append((pod, grace(pod, hold, now)))
+            else:
+                soonest = min(soonest, tried.again_at)
+        return Evict(hold, tuple(due)) if due else Wait(soonest)
+
+    def _give_up(self, hold: Hold, left: Sequence[Pod]) -> None:
+        """The deadline is there. What goes to nobody is uncordoned; what somebody else gets stays as it is."""
+        reason = why_left(hold, left)
+        _log.warning("drain_failed", node=hold.node, instruction=hold.instruction, reason=reason)
+        self._report(hold.instruction, hold.called, _FAILED, reason)
+        if hold.kind == pb.ReclaimInstruction.KIND_RECLAIM:
+            # What an earlier life or session began may be over by now, and its machine with the provider, or gone.
+            hold.phase = self._freed(hold)
+        else:
+            hold.phase = Phase.FAILED
+
+    # How it went.
+
+    def cordoned(self, hold: Hold) -> None:
+        """The cordon has taken effect."""
+        if hold.phase is Phase.CORDONING:
+            hold.phase = Phase.EVICTING
+            self._settle_ack(hold, found=True)
+
+    def recordoned(self, hold: Hold, version: str) -> None:
+        """The cordon that was missing from that version of the Node is there again, or not wanted there any more."""
+        hold.recordoned = version
+
+    def uncordoned(self, hold: Hold) -> None:
+        """The cordon is off, or was not ours any more."""
+        if self._stands(hold) and hold.phase is Phase.UNCORDONING:
+            del self._holds[hold.node]
+
+    def evicted(self, hold: Hold, pod: Pod, now: float) -> None:
+        """The pod is told to leave, or has left."""
+        hold.returning.evicted(pod)
+        hold.tries[pod.metadata.uid] = Try(now + _SHOWS_SECONDS, 0.0, "")
+
+    def blocked(self, hold: Hold, pod: Pod, problem: str, retry_after: float | None, now: float) -> None:
+        """The pod may not be evicted now."""
+        before = hold.tries.get(pod.metadata.uid)
+        wait = min(_LAST_RETRY, 2 * before.wait if before is not None and before.wait else _FIRST_RETRY)
+        again = now + max(wait, min(retry_after or 0.0, _LAST_RETRY))
+        hold.tries[pod.metadata.uid] = Try(again, wait, problem)
+
+    def confirmed(self, hold: Hold, pods: Iterable[Pod], now: float) -> None:
+        """These pods are on the node by the API server's own word."""
+        if not self._stands(hold) or hold.phase is not Phase.EVICTING:
+            return
+        if left := self._left(hold, pods):
+            # The watch will show them, or has shown them meanwhile.
+            hold.tries[""] = Try(now + _LOOK_AGAIN_SECONDS, 0.0, "")
+            hold.empty_since = None
+            if now >= hold.deadline:
+                self._give_up(hold, left)
+            return
+        if hold.empty_since is None:
+            hold.empty_since = now
+        if now < hold.empty_since + _EMPTY_SECONDS <= hold.deadline:
+            hold.tries[""] = Try(hold.empty_since + _EMPTY_SECONDS, 0.0, "")
+            return
+        hold.phase = Phase.DRAINED
+        _log.info("node_drained", node=hold.node, instruction=hold.instruction)
+        self._report(hold.instruction, hold.called, _DRAINED)
+
+    def node_changed(self, name: str) -> bool:
+        """The Node of that name has come, gone or changed. Returns whether a hold has ended with it."""
+        hold = self._holds.get(name)
+        if hold is None:
+            return False
+        node = self._nodes.get(name)
+        return False if node is not None and node.metadata.uid == hold.uid else self.ended(hold, gone=node is None)
+
+    def ended(self, hold: Hold, *, gone: bool) -> bool:
+        """The hold's Node is gone, or another has its name now; that one is nobody's to touch."""
+        if not self._stands(hold):
+            return False
+        del self._holds[hold.node]
+        self._settle_ack(hold, found=False)
+        _log.info("drained_node_gone", node=hold.node, instruction=hold.instruction, uid=hold.uid)
+        if hold.phase in (Phase.CORDONING, Phase.EVICTING):
+            outcome, reason = (_DRAINED, "") if gone else (_FAILED, "the Node was deleted and has been made anew")
+            self._report(hold.instruction, hold.called, outcome, reason)
+        return True
+
+    def _stands(self, hold: Hold) -> bool:
+        return self._holds.get(hold.node) is hold
+
+    # What is said.
+
+    def _settle_ack(self, hold: Hold, *, found: bool) -> None:
+        ack = self._acks.get(hold.instruction)
+        if ack is not None and hold.node in ack.waiting:
+            ack.waiting.discard(hold.node)
+            ack.found -= not found
+            self._acknowledge_if_done(hold.instruction)
+
+    def _acknowledge_if_done(self, instruction: str) -> None:
+        ack = self._acks[instruction]
+        if not ack.waiting:
+            del self._acks[instruction]
+            reclaim_ack = pb.ReclaimAck(instruction_id=instruction, nodes_started=ack.found)
+            self._send(pb.OperatorMessage(reclaim_ack=reclaim_ack))
+
+    def _report(
+        self, instruction: str, called: str, outcome: pb.NodeDrainedReport.Outcome.ValueType, reason: str = ""
+    ) -> None:
+        if instruction in self._named:
+            report = pb.NodeDrainedReport(
+                instruction_id=instruction, node_name=called, outcome=outcome, reason=reason[:_MAX_REASON]
+            )
+            self._send(pb.OperatorMessage(node_drained=report))

@@ -1,0 +1,112 @@
+"""Whether the Node of each machine has come up in its binding (protocol.md 16, 22). What is seen in, frames out.
+
+A Node counts if it was made after the machine's bootstrap request. How old the request is stands on the Secret of its
+token, by the API server's own clock, so a new life of the operator knows it too. No Secret, no doubt: a request is
+answered only once the Node left from before is gone, and its Secret stays until the new one is Ready or it expires.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from bigfleet.kube.objects.kinds import Node
+from bigfleet.operator.node_life.machines import BOUND, Machine, Machines, NodesSeen, find_node
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+Frames = list[pb.OperatorMessage]
+
+_ABSENT, _NOT_READY, _READY = (
+    pb.NodeReadyReport.STATE_ABSENT,
+    pb.NodeReadyReport.STATE_NOT_READY,
+    pb.NodeReadyReport.STATE_READY,
+)
+
+
+def is_ready(node: Node) -> bool:
+    """Whether the Node's kubelet says that it is Ready."""
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+class Readiness:
+    """What the shard is told of Nodes: of each machine that this session named, once and on change.
+
+    `asked_at` says when a machine's bootstrap request came, if that is known; `became_ready` is called when a Node is.
+    """
+
+    def __init__(
+        self,
+        machines: Machines,
+        nodes: NodesSeen,
+        asked_at: Callable[[str], datetime | None],
+        became_ready: Callable[[str], None],
+    ) -> None:
+        self._machines, self._nodes, self._asked_at, self._became_ready = machines, nodes, asked_at, became_ready
+        self._told: dict[str, pb.NodeReadyReport.State.ValueType] = {}
+        self._latched: set[str] = set()
+        self._machine_of: dict[str, str] = {}
+
+    def opened(self) -> None:
+        """A session begins: it has heard nothing."""
+        self._told.clear()
+
+    def asked(self, machine_id: str) -> None:
+        """A bootstrap request has come, and with it a new binding."""
+        self._latched.discard(machine_id)
+        self._told.pop(machine_id, None)
+
+    def heard(self, machine: Machine) -> Frames:
+        """The shard says how a machine stands."""
+        if machine.state not in BOUND:
+            self.asked(machine.id)
+            return []
+        return self._report(machine)
+
+    def node_changed(self, name: str) -> Frames:
+        """The Node of that name has come, gone or changed."""
+        node = self._nodes.get(name)
+        machine = None if node is None else self._machines.of(node)
+        if machine is None:
+            machine = self._machines.get(self._machine_of.pop(name, "")) or self._machines.by_node_name(name)
+        if machine is None or machine.state not in BOUND:
+            return []
+        return self._report(machine)
+
+    def machine_of(self, node_name: str) -> Machine | None:
+        """The machine whose Node was last seen under that name, where the shard calls it otherwise."""
+        return self._machines.get(self._machine_of.get(node_name, ""))
+
+    def state(self, machine: Machine) -> pb.NodeReadyReport.State.ValueType:
+        """How far the machine's Node has come; Ready is taken back within a binding only when the Node is gone."""
+        node = find_node(self._nodes, machine.node_name, machine)
+        if node is None:
+            self._latched.discard(machine.id)
+            return _ABSENT
+        if machine.id in self._latched:
+            return _READY
+        if self._is_from_before(node, machine.id):
+            return _ABSENT
+        if node.metadata.name != machine.node_name:
+            self._machine_of[node.metadata.name] = machine.id
+        if not is_ready(node):
+            return _NOT_READY
+        self._latched.add(machine.id)
+        self._became_ready(machine.id)
+        return _READY
+
+    def _is_from_before(self, node: Node, machine_id: str) -> bool:
+        asked, made = self._asked_at(machine_id), node.metadata.creation_timestamp
+        return asked is not None and made is not None and made < asked
+
+    def _report(self, machine: Machine) -> Frames:
+        state = self.state(machine)
+        if not self._machines.is_named(machine.id) or self._told.get(machine.id) == state:
+            return []
+        self._told[machine.id] = state
+        node = None if state == _ABSENT else find_node(self._nodes, machine.node_name, machine)
+        provider_id = "" if node is None else node.spec.provider_id
+        return [
+            pb.OperatorMessage(
+                node_ready=pb.NodeReadyReport(
+                    machine_id=machine.id, node_name=machine.node_name, provider_id=provider_id, state=state
+                )
+            )
+        ]

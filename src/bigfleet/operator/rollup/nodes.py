@@ -1,0 +1,69 @@
+"""The cluster's Nodes, as the watch shows them, found by name or by what the provider calls them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from bigfleet.kube.objects.kinds import Node
+
+
+class Nodes:
+    """A sink of a watch on Nodes. `changed` is called with a Node's name when it has come, gone or changed."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._nodes: dict[str, Node] = {}
+        # Their names; a host has two while the Node of an earlier binding is there.
+        self._by_provider_id: dict[str, list[str]] = {}
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes.values()))
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def names(self) -> Iterable[str]:
+        """Their names."""
+        return self._nodes.keys()
+
+    def replaced(self, nodes: Sequence[Node]) -> None:
+        """These are all there are."""
+        found = {node.metadata.name for node in nodes}
+        for name in [name for name in self._nodes if name not in found]:
+            self._take_out(name)
+        for node in nodes:
+            self.put(node)
+
+    def put(self, node: Node) -> None:
+        """A Node is new, or another than it was."""
+        name = node.metadata.name
+        self._take_from_host(name)
+        self._nodes[name] = node
+        if node.spec.provider_id:
+            self._by_provider_id.setdefault(node.spec.provider_id, []).append(name)
+        self._changed(name)
+
+    def removed(self, node: Node) -> None:
+        """A Node is gone."""
+        self._take_out(node.metadata.name)
+
+    def get(self, name: str) -> Node | None:
+        """The Node of that name."""
+        return self._nodes.get(name)
+
+    def by_provider_id(self, provider_id: str) -> Node | None:
+        """The Node that its provider calls so; of several the one that was heard of last."""
+        names = self._by_provider_id.get(provider_id)
+        return None if names is None else self._nodes[names[-1]]
+
+    def _take_out(self, name: str) -> None:
+        self._take_from_host(name)
+        if self._nodes.pop(name, None) is not None:
+            self._changed(name)
+
+    def _take_from_host(self, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is None or not node.spec.provider_id:
+            return
+        names = self._by_provider_id[node.spec.provider_id]
+        names.remove(name)
+        if not names:
+            del self._by_provider_id[node.spec.provider_id]

@@ -1,0 +1,221 @@
+"""The cluster's pods, as the watch shows them: who sits on which node, who found no place, who is in no request.
+
+Of each pod only what is used is kept. Which nodes are empty and which run pods without a request (protocol.md 13) is
+kept up to date pod by pod, so a roll-up does not walk all of them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from bigfleet.kube.objects.kinds import Pod, PodSpec, PodStatus
+from bigfleet.model.crd import ObjectMeta
+from bigfleet.model.demand.need import UnrequestedNode
+from bigfleet.model.demand.penalty_buckets import PenaltyBucket
+from bigfleet.model.quantity import QuantityError
+
+INTERRUPTION, RECLAMATION = "bigfleet.lucy.sh/interruption-penalty", "bigfleet.lucy.sh/reclamation-penalty"
+MIRROR = "kubernetes.io/config.mirror"
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    """One pod. `counts` is whether it keeps its node from being empty: one that runs and is no daemon."""
+
+    pod: Pod
+    priority: int
+    interruption: PenaltyBucket
+    reclamation: PenaltyBucket
+    counts: bool
+
+
+class Pods:
+    """A sink of a watch on Pods. `speaks_for` says whether a request stands for the pod of that UID.
+
+    `changed` is called with a node's name when the pods on it are others than they were.
+    """
+
+    def __init__(self, speaks_for: Callable[[str], bool], changed: Callable[[str], None]) -> None:
+        self._speaks_for, self._changed = speaks_for, changed
+        self._pods: dict[Key, _Kept] = {}
+        self._by_uid: dict[str, Key] = {}
+        self._on: dict[str, dict[Key, _Kept]] = {}
+        self._counting: dict[str, int] = {}
+        self._unspoken: dict[str, set[Key]] = {}
+        self._unschedulable: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    # What the watch says.
+
+    def replaced(self, pods: Sequence[Pod]) -> None:
+        """These are all there are."""
+        found = {(pod.metadata.namespace, pod.metadata.name) for pod in pods}
+        for key in [key for key in self._pods if key not in found]:
+            self._take_out(key)
+        for pod in pods:
+            self.put(pod)
+
+    def put(self, pod: Pod) -> None:
+        """A pod is new, or another than it was."""
+        key = pod.metadata.namespace, pod.metadata.name
+        former = self._pods.get(key)
+        before = "" if former is None else former.pod.spec.node_name
+        self._take_out(key, tell=False)
+        if pod.status.phase not in _ENDED:
+            self._put_in(key, _kept(pod))
+        elif former is None:
+            return
+        for node in {before, pod.spec.node_name} - {""}:
+            self._changed(node)
+
+    def removed(self, pod: Pod) -> None:
+        """A pod is gone."""
+        self._take_out((pod.metadata.namespace, pod.metadata.name))
+
+    def request_changed(self, pod_uid: str) -> None:
+        """A request has come to stand for the pod, or stands for it no more."""
+        key = self._by_uid.get(pod_uid)
+        if key is not None:
+            self._judge(key, self._pods[key])
+
+    # What is to be known.
+
+    def on(self, node: str) -> Sequence[Pod]:
+        """The pods that sit on a node and have not ended."""
+        return [kept.pod for kept in self._on.get(node, {}).values()]
+
+    def is_empty(self, node: str) -> bool:
+        """Whether nothing but daemons runs there."""
+        return node not in self._counting
+
+    def unrequested(self) -> tuple[UnrequestedNode, ...]:
+        """Every node with a pod in no request, and the highest stakes among those pods."""
+        return tuple(self._stakes(node, self._unspoken[node]) for node in sorted(self._unspoken))
+
+    def unschedulable(self) -> Iterable[str]:
+        """The UIDs of pods that the scheduler found no place for."""
+        return self._unschedulable
+
+    def named(self, uid: str) -> Key:
+        """Namespace and name of a pod that is there."""
+        return self._by_uid[uid]
+
+    def _stakes(self, node: str, keys: Iterable[Key]) -> UnrequestedNode:
+        pods = [self._pods[key] for key in keys]
+        return UnrequestedNode(
+            node,
+            max(pod.priority for pod in pods),
+            max(pod.interruption for pod in pods),
+            max(pod.reclamation for pod in pods),
+        )
+
+    def _put_in(self, key: Key, kept: _Kept) -> None:
+        pod = kept.pod
+        self._pods[key] = kept
+        self._by_uid[pod.metadata.uid] = key
+        node = pod.spec.node_name
+        if node:
+            self._on.setdefault(node, {})[key] = kept
+            if kept.counts:
+                self._counting[node] = self._counting.get(node, 0) + 1
+        elif kept.counts and _is_unschedulable(pod):
+            self._unschedulable.add(pod.metadata.uid)
+        self._judge(key, kept)
+
+    def _take_out(self, key: Key, *, tell: bool = True) -> None:
+        kept = self._pods.pop(key, None)
+        if kept is None:
+            return
+        uid, node = kept.pod.metadata.uid, kept.pod.spec.node_name
+        if self._by_uid.get(uid) == key:
+            del self._by_uid[uid]
+        self._unschedulable.discard(uid)
+        self._forget_unspoken(key, node)
+        if not node:
+            return
+        there = self._on[node]
+        del there[key]
+        if not there:
+            del self._on[node]
+        if kept.counts:
+            self._counting[node] -= 1
+            if not self._counting[node]:
+                del self._counting[node]
+        if tell:
+            self._changed(node)
+
+    def _judge(self, key: Key, kept: _Kept) -> None:
+        """Whether it is a pod on a node that no request stands for."""
+        node = kept.pod.spec.node_name
+        if node and kept.counts and not self._speaks_for(kept.pod.metadata.uid):
+            self._unspoken.setdefault(node, set()).add(key)
+        else:
+            self._forget_unspoken(key, node)
+
+    def _forget_unspoken(self, key: Key, node: str) -> None:
+        keys = self._unspoken.get(node)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._unspoken[node]
+
+
+def is_daemon(pod: Pod) -> bool:
+    """Whether a DaemonSet put it there."""
+    return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Whether it is the shadow of a pod that the kubelet runs on its own."""
+    return MIRROR in pod.metadata.annotations
+
+
+def _is_unschedulable(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp is not None:
+        return False
+    return any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in pod.status.conditions
+    )
+
+
+def _kept(pod: Pod) -> _Kept:
+    metadata, annotations = pod.metadata, pod.metadata.annotations
+    slim = Pod(
+        metadata=ObjectMeta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            deletion_timestamp=metadata.deletion_timestamp,
+            annotations={MIRROR: annotations[MIRROR]} if MIRROR in annotations else {},
+            owner_references=metadata.owner_references,
+        ),
+        spec=PodSpec(
+            node_name=pod.spec.node_name,
+            termination_grace_period_seconds=pod.spec.termination_grace_period_seconds,
+            # Those that every pod is given are NoExecute, and nobody asks for them.
+            tolerations=tuple(each for each in pod.spec.tolerations if each.effect != "NoExecute"),
+        ),
+        status=PodStatus(phase=pod.status.phase, conditions=() if pod.spec.node_name else pod.status.conditions),
+    )
+    return _Kept(
+        slim,
+        pod.spec.priority or 0,
+        _bucket(annotations.get(INTERRUPTION, "0")),
+        _bucket(annotations.get(RECLAMATION, "0")),
+        not is_daemon(pod) and not is_mirror(pod),
+    )
+
+
+def _bucket(dollars: str) -> PenaltyBucket:
+    """What a pod says it costs; where that is no amount, nothing, as for its request."""
+    try:
+        return PenaltyBucket.from_dollars(dollars)
+    except QuantityError:
+        return PenaltyBucket.ZERO

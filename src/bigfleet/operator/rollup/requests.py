@@ -1,0 +1,156 @@
+"""The cluster's CapacityRequests, as the watch shows them: the rows they make, and which wait for an acknowledgement.
+
+Only what is needed of a request is kept, so a quarter of a million fit in little memory. One that cannot become demand
+is left out of the rows and complained of once for each version of it; its pod counts as one without a request
+(protocol.md 20).
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bigfleet.model.crd import CapacityRequest
+from bigfleet.model.demand.aggregate import Aggregator
+from bigfleet.model.demand.need import Need, NeedKey
+from bigfleet.model.demand.request import RequestError
+
+URGENT_ABOVE = 100
+"""A new request above this priority, where batch ends, does not wait for the next roll-up."""
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A request that is not yet Acknowledged."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Requests:
+    """A sink of a watch on CapacityRequests.
+
+    `urgent` is called when one comes that should not wait, `spoken_for` with a pod's UID when a request has come to
+    stand for it or stands for it no more, `complain` with one that cannot become demand.
+    """
+
+    def __init__(
+        self,
+        urgent: Callable[[], None],
+        spoken_for: Callable[[str], None],
+        complain: Callable[[CapacityRequest, RequestError], None],
+    ) -> None:
+        self._urgent, self._spoken_for, self._complain = urgent, spoken_for, complain
+        self._aggregator = Aggregator()
+        self._waiting: dict[Key, Waiting] = {}
+        self._pod_of: dict[Key, str] = {}
+        self._of_pod: dict[str, Key] = {}
+        # Of pods with several requests, those that do not speak for them now; kept apart, for hardly a pod has any.
+        self._besides: dict[str, list[Key]] = {}
+        self._refused: dict[Key, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._aggregator) + len(self._refused)
+
+    # What the watch says.
+
+    def replaced(self, requests: Sequence[CapacityRequest]) -> None:
+        """These are all there are."""
+        found = {(request.metadata.namespace, request.metadata.name) for request in requests}
+        for key in [key for key in (*self._aggregator.keys(), *self._refused) if key not in found]:
+            self._remove(key)
+        for request in requests:
+            self.put(request)
+
+    def put(self, request: CapacityRequest) -> None:
+        """A request is new, or another than it was."""
+        key = request.metadata.namespace, request.metadata.name
+        before = self._counts(key), self._pod_of.get(key, "")
+        self._take(key, request)
+        counts, pod = after = self._counts(key), self._pod_of.get(key, "")
+        if pod and after != before:
+            self._spoken_for(pod)
+        if counts and not before[0] and request.spec.priority > URGENT_ABOVE:
+            self._urgent()
+
+    def removed(self, request: CapacityRequest) -> None:
+        """A request is gone."""
+        self._remove((request.metadata.namespace, request.metadata.name))
+
+    # What they come to.
+
+    def needs(self) -> tuple[Need, ...]:
+        """The rows of all requests."""
+        return self._aggregator.needs()
+
+    def waiting(self) -> list[Waiting]:
+        """Requests that stand in the rows and are not yet Acknowledged."""
+        return list(self._waiting.values())
+
+    def speaks_for(self, pod_uid: str) -> bool:
+        """Whether a request that counts stands for this pod."""
+        key = self._of_pod.get(pod_uid)
+        return key is not None and self._counts(key)
+
+    def row_of_pod(self, pod_uid: str) -> NeedKey | None:
+        """The row in which the pod's request stands."""
+        key = self._of_pod.get(pod_uid)
+        return None if key is None else self._aggregator.row(*key)
+
+    def _counts(self, key: Key) -> bool:
+        return key in self._aggregator
+
+    def _take(self, key: Key, request: CapacityRequest) -> None:
+        self._set_pod(key, request)
+        try:
+            self._aggregator.put(request)
+        except RequestError as error:
+            self._aggregator.remove(*key)
+            self._waiting.pop(key, None)
+            if self._refused.get(key) != str(error):
+                self._refused[key] = str(error)
+                self._complain(request, error)
+            return
+        self._refused.pop(key, None)
+        if request.status is None or request.status.phase == "Pending":
+            former, uid = self._waiting.get(key), request.metadata.uid
+            if former is None or former.uid != uid:
+                self._waiting[key] = Waiting(*key, uid)
+        else:
+            self._waiting.pop(key, None)
+
+    def _set_pod(self, key: Key, request: CapacityRequest) -> None:
+        pod = next((owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"), "")
+        former = self._pod_of.get(key, "")
+        if former == pod:
+            return
+        if former:
+            self._unset_pod(key, former)
+        if pod:
+            self._pod_of[key] = pod
+            if (other := self._of_pod.get(pod)) is not None:
+                self._besides.setdefault(pod, []).append(other)
+            self._of_pod[pod] = key
+
+    def _unset_pod(self, key: Key, pod: str) -> None:
+        del self._pod_of[key]
+        others = self._besides.pop(pod, [])
+        if self._of_pod[pod] != key:
+            others.remove(key)
+        elif others:
+            self._of_pod[pod] = others.pop()
+            self._spoken_for(pod)
+        else:
+            del self._of_pod[pod]
+            self._spoken_for(pod)
+        if others:
+            self._besides[pod] = others
+
+    def _remove(self, key: Key) -> None:
+        self._aggregator.remove(*key)
+        self._waiting.pop(key, None)
+        self._refused.pop(key, None)
+        if pod := self._pod_of.get(key, ""):
+            self._unset_pod(key, pod)

@@ -1,0 +1,68 @@
+"""The roll-up: everything the cluster asks for at one moment, with what is beside it (protocol.md 13, 20, 23)."""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+
+from bigfleet.model.demand.need import Need, NeedKey, Rollup
+from bigfleet.model.resources import ResourceError
+from bigfleet.operator.rollup.daemons import Daemons
+from bigfleet.operator.rollup.nodes import Nodes
+from bigfleet.operator.rollup.placement_feedback import Feedback, Placement
+from bigfleet.operator.rollup.pods import Pods
+from bigfleet.operator.rollup.requests import Requests
+
+
+class Rollups:
+    """Makes roll-ups from what the watches show, each with a later time than the one before."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        requests: Requests,
+        pods: Pods,
+        nodes: Nodes,
+        daemons: Daemons,
+        stamp: Callable[[], int],
+    ) -> None:
+        self._cluster_id, self._stamp = cluster_id, stamp
+        self._requests, self._pods, self._nodes, self._daemons = requests, pods, nodes, daemons
+        self._stamped = 0
+        self.feedback = Feedback()
+        self.partial = False
+        """Whether there are pods that found a place by themselves and for which nobody makes a request."""
+
+    def build(self, needs: tuple[Need, ...]) -> Rollup:
+        """The roll-up of these rows."""
+        self._stamped = max(self._stamp(), self._stamped + 1)
+        return Rollup(
+            cluster_id=self._cluster_id,
+            timestamp_unix_nanos=self._stamped,
+            needs=needs,
+            daemons=self._daemons.all(),
+            empty_nodes=self.empty_nodes(),
+            partial_demand=self.partial,
+            unrequested_nodes=self._pods.unrequested(),
+        )
+
+    def needs(self) -> tuple[Need, ...]:
+        """The rows of all requests, raised where pods find no place; ResourceError where they cannot be summed."""
+        needs = self._requests.needs()
+        try:
+            return self.feedback.apply(needs)
+        except ResourceError:
+            # A raise is a courtesy; without it the sums may still be told.
+            return needs
+
+    def judge(self, covered: Collection[NeedKey] | None, moving: bool, now: float) -> list[NeedKey]:
+        """Raise rows or let go, by what the shard said and the scheduler did; returns rows that it does not help."""
+        rows = Counter[NeedKey]()
+        for uid in self._pods.unschedulable():
+            row = self._requests.row_of_pod(uid)
+            if row is not None:
+                rows[row] += 1
+        empty = len(self.empty_nodes()) if self.feedback.units else 0
+        return self.feedback.judge(Placement(unschedulable=rows, covered=covered, moving=moving, empty=empty), now)
+
+    def empty_nodes(self) -> tuple[str, ...]:
+        """Nodes on which nothing but daemons runs."""
+        return tuple(sorted(name for name in self._nodes.names() if self._pods.is_empty(name)))

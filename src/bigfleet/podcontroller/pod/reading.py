@@ -1,0 +1,115 @@
+"""A pod, read: whether it is demand, and what it asks for. Small, and all that is kept of the pod."""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from bigfleet.kube.objects.kinds import Pod
+from bigfleet.kube.objects.pod_requests import asked
+from bigfleet.model.crd import CapacityRequestSpec, SelectorRequirement
+from bigfleet.model.quantity import QuantityError
+from bigfleet.podcontroller.pod import penalties
+from bigfleet.podcontroller.pod.complaints import UNTRANSLATABLE, Complaint
+from bigfleet.podcontroller.pod.label_sets import Box, holds, written
+from bigfleet.podcontroller.pod.node_terms import places
+from bigfleet.podcontroller.pod.penalties import Defaults, Penalties
+from bigfleet.podcontroller.pod.placement import placing
+
+_MIRROR = "kubernetes.io/config.mirror"
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+_MAX_NAME = 253
+_PREFIX = "cr-pod-"
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a pod asks for, whatever the defaults of penalties and wherever it will be placed."""
+
+    spec: CapacityRequestSpec
+    alternatives: tuple[Box, ...]
+    penalties: Penalties
+    priority_class: str
+
+    def request(self, defaults: Defaults, node_labels: Mapping[str, str] | None = None) -> CapacityRequestSpec:
+        """The request: of several alternatives the first that the pod's node meets, else the first."""
+        count = self.penalties.over(defaults.get(self.priority_class, Penalties()))
+        here = [box for box in self.alternatives if node_labels is not None and holds(box, node_labels)]
+        requirements: tuple[SelectorRequirement, ...] = written((here or self.alternatives)[0])
+        return msgspec.structs.replace(
+            self.spec,
+            requirements=requirements,
+            interruption_penalty=penalties.amount(count.interruption_penalty),
+            reclamation_penalty=penalties.amount(count.reclamation_penalty),
+        )
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A pod as the controller knows it. Without an ask it gets no request."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    unschedulable: bool
+    ask: Ask | None
+    complaints: tuple[Complaint, ...] = ()
+
+    @property
+    def request_name(self) -> str:
+        """The name of the pod's request."""
+        return request_name(self.name, self.uid)
+
+
+def read(pod: Pod) -> Reading:
+    """What the controller needs of a pod."""
+    ask, complaints = (None, ()) if no_demand(pod) else _ask(pod)
+    unschedulable = any(
+        condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
+        for condition in pod.status.conditions
+    )
+    metadata = pod.metadata
+    return Reading(metadata.namespace, metadata.name, metadata.uid, pod.spec.node_name, unschedulable, ask, complaints)
+
+
+def no_demand(pod: Pod) -> bool:
+    """True for pods that no machine is bought for."""
+    metadata = pod.metadata
+    return (
+        pod.status.phase in _ENDED
+        # The operator reports daemons with the roll-up, and a mirror pod belongs to its node.
+        or any(owner.controller and owner.kind == "DaemonSet" for owner in metadata.owner_references)
+        or _MIRROR in metadata.annotations
+        # Whoever gated it does not want it to run yet.
+        or bool(pod.spec.scheduling_gates)
+        # It was deleted before it found a place, and will never run.
+        or (metadata.deletion_timestamp is not None and not pod.spec.node_name)
+    )
+
+
+def request_name(pod_name: str, uid: str) -> str:
+    """One name for one pod's life, so that a request cannot be made twice."""
+    ending = "-" + hashlib.blake2b(uid.encode(), digest_size=5).hexdigest()
+    room = _MAX_NAME - len(_PREFIX) - len(ending)
+    return _PREFIX + pod_name[:room].rstrip("-.") + ending
+
+
+def _ask(pod: Pod) -> tuple[Ask | None, tuple[Complaint, ...]]:
+    where = places(pod)
+    if not where.alternatives:
+        return None, where.complaints
+    try:
+        resources = asked(pod)
+    except QuantityError as error:
+        return None, (Complaint(UNTRANSLATABLE, f"a resource of the pod cannot be counted: {error}"),)
+    place = placing(pod)
+    said, malformed = penalties.annotated(pod)
+    spec = CapacityRequestSpec(
+        resources=dict(resources),
+        priority=pod.spec.priority or 0,
+        topology_spread=place.spread,
+        co_location=place.co_location,
+        max_per_node=place.max_per_node,
+    )
+    ask = Ask(spec, where.alternatives, said, pod.spec.priority_class_name)
+    return ask, (*where.complaints, *place.complaints, *malformed)

@@ -1,0 +1,204 @@
+"""ShardAdmin: what a person asks of one shard and tells it to do."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, Protocol
+
+import grpc
+import msgspec
+import structlog
+
+from bigfleet.engine.records import Kind as ActionKind
+from bigfleet.model.machine import MachineState
+from bigfleet.shard.demand.table import ForgetError
+from bigfleet.transport.identity import Kind, peer_identity, refusals_abort, require
+from bigfleet.wire.v1alpha1 import shardadmin_pb2 as pb
+from bigfleet.wire.v1alpha1.shardadmin_pb2_grpc import ShardAdminServicer, add_ShardAdminServicer_to_server
+
+MOST_REASON = 1000
+"""Characters in the reason for a pause."""
+
+_log = structlog.get_logger("bigfleet.shard")
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ClusterStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """One cluster. `machines` are those bound to it, `seconds_away` is 0 while it is connected."""
+
+    id: str
+    connected: bool
+    live: bool
+    reported: bool
+    partial: bool
+    forgotten: bool
+    quarantined: bool
+    seconds_away: float
+    needs: int
+    needs_short: int
+    machines: int
+
+
+class ProviderStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider. `since_list` is how many seconds ago a List last ended well, None if none did since the start."""
+
+    name: str
+    reachable: bool
+    since_list: float | None
+    last_error: str
+    machines: int
+
+
+class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The shard. `paused` and `fenced` are reasons, empty where it is neither: a pause from a flag needs one too."""
+
+    shard_id: str
+    epoch: int
+    cycle: int
+    decided_at_unix_nanos: int
+    machines: Mapping[MachineState, int]
+    providers: tuple[ProviderStanding, ...]
+    in_flight: Mapping[ActionKind, int]
+    paused: str
+    dry_run: bool
+    fenced: str
+
+
+class AdminBooks(Protocol):
+    """What an admin may see and change of the shard.
+
+    A change is durable when its method returns; where it cannot be written down the method raises OSError, and nothing
+    has changed.
+    """
+
+    def status(self) -> ShardStatus:
+        """How the shard is."""
+
+    def clusters(self) -> Iterable[ClusterStanding]:
+        """Every cluster that it knows, those that are forgotten and still have machines among them."""
+
+    async def pause(self, reason: str) -> bool:
+        """Send no mutating call and no new instruction (protocol.md 18); returns whether that was so already."""
+
+    async def resume(self) -> bool:
+        """Act again; returns whether it was paused."""
+
+    async def forget(self, cluster_id: str) -> int:
+        """Withdraw a cluster's demand (protocol.md 11) or raise ForgetError; returns how many machines it has."""
+
+
+class Admin(ShardAdminServicer):
+    """Answers over plaintext to anybody, over TLS to admin, and where nothing changes to readonly too."""
+
+    def __init__(self, books: AdminBooks) -> None:
+        self._books = books
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve it on a server not yet started."""
+        add_ShardAdminServicer_to_server(self, server)
+
+    async def SetActuation(  # noqa: N802 - a name on the wire
+        self, request: pb.SetActuationRequest, context: _Context
+    ) -> pb.SetActuationResponse:
+        """Pause or resume."""
+        admin = await _admitted(context, Kind.ADMIN)
+        reason = request.reason.strip()
+        if request.paused and not 0 < len(reason) <= MOST_REASON:
+            text = f"reason: a pause needs one of 1 to {MOST_REASON} characters, found {len(reason)}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        try:
+            was_paused = await (self._books.pause(reason) if request.paused else self._books.resume())
+        except OSError as error:
+            await _not_durable(context, error)
+        _log.warning("actuation_set", paused=request.paused, reason=reason, was_paused=was_paused, by=admin)
+        return pb.SetActuationResponse(was_paused=was_paused)
+
+    async def ForgetCluster(  # noqa: N802 - a name on the wire
+        self, request: pb.ForgetClusterRequest, context: _Context
+    ) -> pb.ForgetClusterResponse:
+        """Forget a cluster."""
+        admin = await _admitted(context, Kind.ADMIN)
+        cluster_id = request.cluster_id
+        if not cluster_id:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "cluster_id: is empty")
+        try:
+            machines = await self._books.forget(cluster_id)
+        except ForgetError as error:
+            known = any(cluster.id == cluster_id for cluster in self._books.clusters())
+            code = grpc.StatusCode.FAILED_PRECONDITION if known else grpc.StatusCode.NOT_FOUND
+            await context.abort(code, str(error)[:500])
+        except OSError as error:
+            await _not_durable(context, error)
+        _log.warning("cluster_forgotten", cluster=cluster_id, machines=machines, by=admin)
+        return pb.ForgetClusterResponse(machines=machines)
+
+    async def ListClusters(  # noqa: N802 - a name on the wire
+        self,
+        request: pb.ShardAdminListClustersRequest,  # noqa: ARG002 - has no field
+        context: _Context,
+    ) -> pb.ShardAdminListClustersResponse:
+        """Every cluster."""
+        await _admitted(context, Kind.READONLY, Kind.ADMIN)
+        clusters = sorted(self._books.clusters(), key=lambda cluster: cluster.id)
+        return pb.ShardAdminListClustersResponse(clusters=map(_cluster_to_wire, clusters))
+
+    async def GetStatus(  # noqa: N802 - a name on the wire
+        self,
+        request: pb.GetStatusRequest,  # noqa: ARG002 - has no field
+        context: _Context,
+    ) -> pb.GetStatusResponse:
+        """How the shard is."""
+        await _admitted(context, Kind.READONLY, Kind.ADMIN)
+        status = self._books.status()
+        return pb.GetStatusResponse(
+            shard_id=status.shard_id,
+            epoch=status.epoch,
+            cycle=status.cycle,
+            decided_at_unix_nanos=status.decided_at_unix_nanos,
+            machines_by_state={state.label: count for state, count in status.machines.items() if count},
+            providers=map(_provider_to_wire, sorted(status.providers, key=lambda provider: provider.name)),
+            actions_in_flight={kind.value: count for kind, count in status.in_flight.items() if count},
+            actuation_paused=bool(status.paused),
+            pause_reason=status.paused,
+            dry_run=status.dry_run,
+            fenced_reason=status.fenced,
+        )
+
+
+async def _admitted(context: _Context, *kinds: Kind) -> str:
+    """Who calls, once it is one of these; over plaintext its address is all that is known."""
+    async with refusals_abort(context):
+        peer = peer_identity(context)
+        require(peer, *kinds)
+    return context.peer() if peer is None else str(peer)
+
+
+async def _not_durable(context: _Context, error: OSError) -> NoReturn:
+    text = f"nothing has changed: it could not be written down: {error.strerror or error}"
+    await context.abort(grpc.StatusCode.UNAVAILABLE, text[:500])
+
+
+def _cluster_to_wire(cluster: ClusterStanding) -> pb.ClusterStanding:
+    return pb.ClusterStanding(
+        cluster_id=cluster.id,
+        connected=cluster.connected,
+        live=cluster.live,
+        reported=cluster.reported,
+        partial=cluster.partial,
+        forgotten=cluster.forgotten,
+        quarantined=cluster.quarantined,
+        seconds_away=int(cluster.seconds_away),
+        needs=cluster.needs,
+        needs_short=cluster.needs_short,
+        machines=cluster.machines,
+    )
+
+
+def _provider_to_wire(provider: ProviderStanding) -> pb.ProviderStanding:
+    return pb.ProviderStanding(
+        name=provider.name,
+        reachable=provider.reachable,
+        listed=provider.since_list is not None,
+        seconds_since_list=int(provider.since_list or 0),
+        last_error=provider.last_error,
+        machines=provider.machines,
+    )

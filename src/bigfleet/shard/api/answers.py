@@ -1,0 +1,140 @@
+"""What people ask of a running shard, answered from its parts."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+
+from bigfleet.engine.records import Verdict
+from bigfleet.model.demand.need import Need, NeedKey
+from bigfleet.model.machine import MachineState
+from bigfleet.shard.api.admin import ClusterStanding, ProviderStanding, ShardStatus
+from bigfleet.shard.shell.shard import Shard
+
+PAUSED_BY_FLAG = "--actuation-paused"
+
+
+class Desk:
+    """One shard's answers."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    # Needs.
+
+    @property
+    def cycle(self) -> int:
+        """How many decisions were made since the shard's start."""
+        return self._shard.deciding.cycle
+
+    @property
+    def decided_at_unix_nanos(self) -> int:
+        """When the last one was made."""
+        return self._shard.deciding.decided_at_unix_nanos
+
+    def reading(self) -> AbstractAsyncContextManager[None]:
+        """While held, no decision is made."""
+        return self._shard.reading()
+
+    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
+        """What became of needs, in serving order."""
+        return self._shard.verdict_rows(cluster)
+
+    def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
+        """When the row was first seen."""
+        return self._shard.core.first_seen.get(cluster, {}).get(key, 0)
+
+    def unmet_age(self, cluster: str, key: NeedKey) -> int:
+        """For how many decisions in a row it has been short."""
+        return self._shard.deciding.ledger.age(cluster, key)
+
+    def parked_age(self, cluster: str, key: NeedKey) -> int:
+        """For how many decisions in a row nothing could be acquired for it, whatever is free."""
+        core = self._shard.core
+        held = key.fingerprint in core.holdouts.held_out(cluster, core.clocks.now())
+        return self.unmet_age(cluster, key) if held or not core.demand.live(cluster) else 0
+
+    # The shard.
+
+    def status(self) -> ShardStatus:
+        """How the shard is."""
+        shard, core = self._shard, self._shard.core
+        machines: Counter[MachineState] = Counter()
+        for (state, _), count in core.supply.counts().items():
+            machines[state] += count
+        return ShardStatus(
+            shard_id=core.settings.shard_id,
+            epoch=core.epoch,
+            cycle=self.cycle,
+            decided_at_unix_nanos=self.decided_at_unix_nanos,
+            machines=machines,
+            providers=tuple(map(self._provider, core.settings.providers)),
+            in_flight=Counter(commitment.kind for commitment in core.execute),
+            paused=(core.pause_reason or PAUSED_BY_FLAG) if core.paused else "",
+            dry_run=shard.deciding.dry_run,
+            fenced=core.stood_down,
+        )
+
+    def clusters(self) -> Iterable[ClusterStanding]:
+        """Every cluster that the shard knows."""
+        core, now = self._shard.core, self._shard.core.clocks.now()
+        for cluster in sorted(core.demand):
+            rollup = core.demand.rollup(cluster)
+            kept = core.demand.kept(cluster, now)
+            yield ClusterStanding(
+                id=cluster,
+                connected=core.demand.has_session(cluster),
+                live=core.demand.live(cluster),
+                reported=rollup is not None,
+                partial=kept is not None and kept.partial,
+                forgotten=kept is not None and kept.forgotten,
+                quarantined=core.demand.quarantined(cluster),
+                seconds_away=core.demand.away_seconds(cluster, now),
+                needs=0 if rollup is None else len(rollup.needs),
+                needs_short=len(core.short.get(cluster, ())),
+                machines=len(core.holdings.of(cluster)),
+            )
+
+    async def pause(self, reason: str) -> bool:
+        """Send nothing more to anybody; whether that was so already."""
+        before = self._shard.core.pause(reason)
+        await self._durably(undo=None if before else self._shard.core.resume)
+        return before
+
+    async def resume(self) -> bool:
+        """Act again; whether it was paused."""
+        reason = self._shard.core.pause_reason or PAUSED_BY_FLAG
+        before = self._shard.core.resume()
+        await self._durably(undo=(lambda: self._shard.core.pause(reason)) if before else None)
+        return before
+
+    async def forget(self, cluster_id: str) -> int:
+        """Withdraw a cluster's demand; how many machines it has."""
+        # There is no way back from it, so whether the file can be written is tried first.
+        await self._shard.write_now()
+        machines = self._shard.core.forget(cluster_id)
+        await self._shard.write_now()
+        self._shard.pump()
+        return machines
+
+    async def _durably(self, undo: Callable[[], object] | None) -> None:
+        try:
+            await self._shard.write_now()
+        except OSError:
+            if undo is not None:
+                undo()
+            raise
+        finally:
+            self._shard.pump()
+            for calls in self._shard.calls.values():
+                calls.nudge()
+
+    def _provider(self, name: str) -> ProviderStanding:
+        core, lists = self._shard.core, self._shard.lists[name]
+        at = lists.listed_at
+        return ProviderStanding(
+            name=name,
+            reachable=core.supply.is_reachable(name),
+            since_list=None if at is None else core.clocks.now() - at,
+            last_error=lists.problem,
+            machines=len(core.supply.machines_of(name)),
+        )

@@ -1,0 +1,169 @@
+"""The fleet as the engine is told of it: what changed since the last decision, turned into records.
+
+Events only mark what they touched. Records are made on the event loop, a slice at a time, and given to the engine in
+the thread that then decides; what is marked meanwhile waits for the next decision.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Set
+
+import msgspec
+
+from bigfleet.engine.engine import Engine
+from bigfleet.engine.records import ClusterRecord, Kind, MachineRecord
+from bigfleet.engine.tables.validate import RecordError
+from bigfleet.model.demand.need import Need, NeedKey
+from bigfleet.model.machine import Machine, MachineState
+from bigfleet.shard.decision.give_back_rails import Rails
+from bigfleet.shard.decision.holdouts import HoldOuts
+from bigfleet.shard.decision.medians import Medians
+from bigfleet.shard.demand.table import Demand
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.lifecycle import Execute
+from bigfleet.shard.sessions.node_readiness import NodeReadiness
+from bigfleet.shard.supply.stamps import NOT_OURS, Binding, from_metadata
+from bigfleet.shard.supply.table import Supply, node_name
+
+_DRAIN_SECONDS = 60
+# Decades on a clock that began with the machine, and narrow enough for a narrow column.
+_NEVER = 2**31 - 1
+_S = MachineState
+
+
+class Brief(msgspec.Struct):
+    """All that an engine is told before one decision."""
+
+    records: list[MachineRecord]
+    removed: list[str]
+    clusters: list[ClusterRecord]
+    needs: dict[str, tuple[tuple[Need, ...], Mapping[NeedKey, int]]]
+
+    def tell(self, engine: Engine) -> list[RecordError]:
+        """Give it to the engine; returns what it refused, whose machines it then knows no more."""
+        refused: list[RecordError] = []
+        engine.inventory.remove(self.removed)
+        while True:
+            try:
+                engine.inventory.apply(self.records)
+                break
+            except RecordError as error:
+                refused.append(error)
+                self.records = [record for record in self.records if record.machine.id != error.machine_id]
+                engine.inventory.remove([error.machine_id])
+        for record in self.clusters:
+            engine.set_cluster(record)
+        for cluster, (needs, arrivals) in self.needs.items():
+            engine.needs.replace(cluster, needs, arrivals)
+        return refused
+
+
+class Picture:
+    """What is known of machines and clusters, as the engine takes it, and which of it the engine has not heard yet."""
+
+    def __init__(
+        self,
+        supply: Supply,
+        demand: Demand,
+        execute: Execute,
+        holdouts: HoldOuts,
+        rails: Rails,
+        drains: Medians,
+        readiness: NodeReadiness,
+        taken_back: Set[str],
+    ) -> None:
+        self._supply, self._demand, self._execute = supply, demand, execute
+        self._holdouts, self._rails, self._drains, self._readiness = holdouts, rails, drains, readiness
+        self._taken_back = taken_back
+        self._machines: dict[str, None] = {}
+        self._clusters: dict[str, None] = {}
+        self._needs: dict[str, tuple[tuple[Need, ...], Mapping[NeedKey, int]]] = {}
+        self._kept_idle: dict[str, float] = {}
+
+    def touch(self, machine_id: str) -> None:
+        """Something about the machine is another."""
+        self._machines[machine_id] = None
+
+    def touch_all(self, machine_ids: Iterable[str]) -> None:
+        """The same of several."""
+        self._machines.update(dict.fromkeys(machine_ids))
+
+    def touch_cluster(self, cluster: str) -> None:
+        """Something about the cluster is another."""
+        self._clusters[cluster] = None
+
+    def replace(self, cluster: str, needs: tuple[Need, ...], arrivals: Mapping[NeedKey, int]) -> None:
+        """The cluster asks for this now."""
+        self._needs[cluster] = (needs, arrivals)
+
+    def keep_idle(self, machine_id: str, until: float) -> None:
+        """The provider does not take the machine back now: it is not released before then."""
+        self._kept_idle[machine_id] = until
+        self.touch(machine_id)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        for machine_id in [machine_id for machine_id, until in self._kept_idle.items() if until <= now]:
+            del self._kept_idle[machine_id]
+            self.touch(machine_id)
+
+    def brief(self, now: float) -> Brief:
+        """Begin what the engine is told next; the machines are still to be added."""
+        clusters, self._clusters = self._clusters, {}
+        needs, self._needs = self._needs, {}
+        known = set(self._demand)
+        records = [self._cluster(cluster, now) for cluster in clusters if cluster in known]
+        return Brief([], [], records, needs)
+
+    def add_machines(self, brief: Brief, most: int) -> bool:
+        """Add some of the machines that changed; whether there are more."""
+        for machine_id in list(itertools.islice(self._machines, most)):
+            del self._machines[machine_id]
+            machine = self._supply.find(machine_id)
+            record = None if machine is None else self._record(machine)
+            if record is None:
+                brief.removed.append(machine_id)
+            else:
+                brief.records.append(record)
+        return bool(self._machines)
+
+    def _record(self, machine: Machine) -> MachineRecord | None:
+        """One machine as the engine takes it; None where another shard has bound it."""
+        machine_id, commitment = machine.id, self._execute.get(machine.id)
+        verdict = from_metadata(machine.shard_metadata) if machine.shard_metadata else NOT_OURS
+        stamp = verdict.stamp if isinstance(verdict, Binding) else None
+        if isinstance(verdict, Binding) and verdict.shard_id != self._supply.shard_id:
+            return None
+        cluster, node = machine.cluster, node_name(machine)
+        empty, unrequested = self._demand.node(cluster, node) if cluster else (False, None)
+        usable = self._supply.usable(machine_id)
+        held = not usable or machine_id in self._taken_back
+        median = self._drains.of(machine.instance_type)
+        return MachineRecord(
+            machine=_shown(machine, commitment),
+            committed_to="" if commitment is None else commitment.cluster,
+            stamp=commitment.stamp if commitment is not None and commitment.cluster else stamp,
+            drain_seconds=_DRAIN_SECONDS if median is None else max(1, math.ceil(median)),
+            not_before=_NEVER if held else self._holdouts.not_before(machine_id),
+            idle_since=self._supply.idle_since(machine_id) if usable and machine_id not in self._kept_idle else _NEVER,
+            empty=empty,
+            unrequested=unrequested,
+            protected=not usable or (bool(cluster) and self._demand.protects(cluster, node)),
+            not_ready=self._readiness.flagged(machine_id),
+            reclaim_hold_until=self._rails.hold_until(machine_id) if usable else _NEVER,
+        )
+
+    def _cluster(self, cluster: str, now: float) -> ClusterRecord:
+        held_out = self._holdouts.held_out(cluster, now)
+        return self._demand.record(cluster, held_out, self._rails.excess_since(cluster), self._rails.in_window(cluster))
+
+
+def _shown(machine: Machine, commitment: Commitment | None) -> Machine:
+    """The machine as its commitment makes it: a drain or a release counts from the decision on."""
+    if commitment is None:
+        return machine
+    if commitment.leaves and machine.state is _S.CONFIGURED and machine.cluster == commitment.leaves:
+        return msgspec.structs.replace(machine, state=_S.DRAINING)
+    if commitment.kind is Kind.DELETE and not commitment.cluster and machine.state is _S.IDLE:
+        return msgspec.structs.replace(machine, state=_S.DELETING)
+    return machine

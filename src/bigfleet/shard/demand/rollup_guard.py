@@ -1,0 +1,93 @@
+"""The roll-up guard (protocol.md 17): a cluster that suddenly wants next to nothing must say so more than once."""
+
+from collections.abc import Iterable
+
+from bigfleet.model.demand.need import Need
+from bigfleet.model.resources import Resources, quantity
+
+KEPT_PERCENT = 10
+"""A dimension that keeps less than this of what it was is in doubt."""
+
+IN_A_ROW = 3
+WAIT_SECONDS = 60.0
+"""How many doubtful roll-ups in a row, and over how long, make it true."""
+
+_COMPARED = frozenset({"cpu", "memory"})
+_NAMED = 3
+
+
+class Guard:
+    """Judges the roll-ups of one cluster, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since = 0.0
+        self._said_at = 0
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether a doubtful roll-up waits for confirmation."""
+        return self._count > 0
+
+    def reset(self) -> None:
+        """Forget doubtful roll-ups: a good one came, or the session that they came by has ended."""
+        self._count = 0
+
+    def judge(self, asked: Resources, before: Resources, standard: str, said_at: int, now: float) -> str:
+        """Why a roll-up is not taken yet, or nothing where it is.
+
+        `before` is what it is measured by and `standard` says what that is; `said_at` is the roll-up's own timestamp.
+        """
+        doubts = _doubts(dict(asked), before)
+        if not doubts:
+            self.reset()
+            return ""
+        if not self._count:
+            self._since = now
+        # A frame that came twice confirms nothing; operators that fill in no timestamp are told apart by nothing.
+        if not self._count or not said_at or said_at != self._said_at:
+            self._count += 1
+        self._said_at = said_at
+        waited = now - self._since
+        if self._count >= IN_A_ROW and waited >= WAIT_SECONDS:
+            self.reset()
+            return ""
+        return (
+            f"{doubts}: below {KEPT_PERCENT} % of what {standard}; believed after {IN_A_ROW} such roll-ups in a row "
+            f"over {WAIT_SECONDS:.0f} s, and this is number {self._count} after {waited:.0f} s"
+        )
+
+
+def _doubts(asked: dict[str, int], before: Resources) -> str:
+    fallen = [(name, units) for name, units in before if asked.get(name, 0) * 100 < units * KEPT_PERCENT]
+    words = [
+        f"{name} from {quantity(name, units)} to {quantity(name, asked.get(name, 0))}"
+        for name, units in fallen[:_NAMED]
+    ]
+    if len(fallen) > _NAMED:
+        words.append(f"{len(fallen) - _NAMED} more")
+    return ", ".join(words)
+
+
+def total_asked(needs: Iterable[Need]) -> Resources:
+    """The sum of all rows. Not bounded as `model.resources.total` is: it is compared and goes no further."""
+    sums: dict[str, int] = {}
+    for need in needs:
+        for name, units in need.aggregate:
+            sums[name] = sums.get(name, 0) + units
+    return tuple(sorted(sums.items()))
+
+
+def total_bound(bindings: Iterable[tuple[Resources, Resources]]) -> Resources:
+    """What a cluster's machines stand for after a restart, from each one's usable resources and the unit on its stamp.
+
+    Every machine has storage and pod slots, asked for or not: counted is what its unit names, and cores and memory
+    where there is no unit. Otherwise every restart would put clusters in doubt that never asked for storage.
+    """
+    sums: dict[str, int] = {}
+    for usable, unit in bindings:
+        names = {name for name, _ in unit} or _COMPARED
+        for name, units in usable:
+            if name in names:
+                sums[name] = sums.get(name, 0) + units
+    return tuple(sorted(sums.items()))

@@ -1,0 +1,429 @@
+"""One operator's stream as a state machine over frames: what they mean for the shard, and when the stream ends.
+
+A stream is new until its Hello, then its cluster's live session, then over. One session lives per cluster; a newer one
+replaces the older (protocol.md 21). What a frame names must belong to the session's cluster (30).
+"""
+
+import enum
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from bigfleet.model.demand.need import Rollup
+from bigfleet.shard.demand.rollup_reader import RollupReader
+from bigfleet.shard.sessions.outbox import STALL_SECONDS, Outbox
+from bigfleet.transport.identity import Identity, Kind, NotPermittedError, require, shown
+from bigfleet.wire.errors import WireError
+from bigfleet.wire.v1alpha1 import capacity_pb2
+from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+
+PROTOCOL_VERSION = "v1alpha1"
+
+HELLO_SECONDS = 30.0
+"""A stream that has not said Hello by then is ended."""
+
+MAX_BLOB_BYTES = 1 << 20
+"""User data that is larger no provider of the kit takes, and others hardly."""
+
+MAX_CORDONED = 65_536
+"""Nodes that one frame may name as cordoned: no cluster has more."""
+
+_MAX_ID = 253
+_MAX_TEXT = 1000
+_MAX_FEATURES = 64
+
+_EMPTIED = {pb.NodeDrainedReport.OUTCOME_DRAINED: True, pb.NodeDrainedReport.OUTCOME_FAILED: False}
+
+
+class Code(enum.StrEnum):
+    """How a stream ends, by the name of its gRPC code."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    ABORTED = "ABORTED"
+
+
+class Thing(enum.StrEnum):
+    """What a frame may name."""
+
+    REQUEST = "request"
+    INSTRUCTION = "instruction"
+    NODE = "node"
+    MACHINE = "machine"
+
+
+class Standing(enum.Enum):
+    """Whose a thing is, seen from one cluster."""
+
+    OURS = "ours"
+    UNKNOWN = "unknown"
+    """Nobody's, over and done with, or a machine that has left this cluster: a late word on it is no offence."""
+    FOREIGN = "foreign"
+
+
+class Readiness(enum.IntEnum):
+    """How far a Node has come. Values are the wire numbers; any other says nothing."""
+
+    ABSENT = 1
+    NOT_READY = 2
+    READY = 3
+
+
+_READINESS = {readiness.value: readiness for readiness in Readiness}
+
+
+class Books(Protocol):
+    """What a session must know of the rest of the shard while it reads a frame."""
+
+    def elsewhere(self, cluster: str) -> str:
+        """The address of the shard that the cluster is bound to; empty if it is this one or none yet."""
+
+    def standing(self, cluster: str, thing: Thing, name: str) -> Standing:
+        """Whose the thing of that id or name is."""
+
+    def stands(self, instruction: str, node: str) -> bool:
+        """Whether the instruction lives and still wants that node emptied."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The cluster has a live session: replay into its outbox. `replaced` says that it took an older one's place."""
+
+    cluster: str
+    features: frozenset[str]
+    replaced: bool
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The cluster's live session is over and there is no other."""
+
+    cluster: str
+
+
+class IdentityRefused(msgspec.Struct, frozen=True):
+    """A certificate does not fit the cluster that its stream claims to be. To be counted."""
+
+    cluster: str
+    reason: str
+
+
+class RolledUp(msgspec.Struct, frozen=True):
+    """A roll-up that is well formed; whether it becomes the demand is not decided here."""
+
+    cluster: str
+    rollup: Rollup
+
+
+class RollupRefused(msgspec.Struct, frozen=True):
+    """A malformed roll-up: log it, count it and acknowledge it with this reason; the last good demand stands."""
+
+    cluster: str
+    reason: str
+
+
+class BlobAnswered(msgspec.Struct, frozen=True):
+    """User data for a bootstrap request. It holds a secret, so it is never shown."""
+
+    cluster: str
+    request: str
+    user_data: bytes
+    ttl_seconds: int
+
+    def __repr__(self) -> str:
+        size, ttl = len(self.user_data), self.ttl_seconds
+        return f"BlobAnswered({self.cluster!r}, {self.request!r}, <{size} bytes>, {ttl})"
+
+
+class BlobFailed(msgspec.Struct, frozen=True):
+    """The operator cannot give user data for a request: for no machine of that need, or for this one only."""
+
+    cluster: str
+    request: str
+    error: str
+    about_machine: bool = False
+
+
+class ReclaimAcked(msgspec.Struct, frozen=True):
+    """An instruction's nodes are cordoned, so many of them."""
+
+    cluster: str
+    instruction: str
+    nodes_started: int
+
+
+class NodeReady(msgspec.Struct, frozen=True):
+    """How far a machine's Node has come."""
+
+    cluster: str
+    machine: str
+    node: str
+    provider_id: str
+    state: Readiness
+
+
+class NodeDrained(msgspec.Struct, frozen=True):
+    """A node is empty, or could not be emptied and the operator has stopped."""
+
+    cluster: str
+    instruction: str
+    node: str
+    empty: bool
+    reason: str
+
+
+class Cordoned(msgspec.Struct, frozen=True):
+    """What the operator holds cordoned for instructions that stand, as (instruction, node)."""
+
+    cluster: str
+    nodes: tuple[tuple[str, str], ...]
+
+
+class Strayed(msgspec.Struct, frozen=True):
+    """A frame about something the shard does not know; it was dropped. To be logged."""
+
+    cluster: str
+    thing: Thing
+    name: str
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Put a frame into the cluster's outbox."""
+
+    cluster: str
+    frame: pb.ShardMessage
+
+
+class Close(msgspec.Struct, frozen=True):
+    """End the stream of that number. What it still sends is dropped."""
+
+    stream: int
+    code: Code
+    reason: str
+
+
+Output = (
+    Opened | Ended | IdentityRefused | RolledUp | RollupRefused | BlobAnswered | BlobFailed | ReclaimAcked
+    | NodeReady | NodeDrained | Cordoned | Strayed | Send | Close
+)  # fmt: skip
+
+
+class _ForeignError(Exception):
+    """A frame names what is not its cluster's."""
+
+    def __init__(self, cluster: str, thing: str, name: str) -> None:
+        super().__init__(f"{thing} {shown(name)} is not of cluster {cluster!r}")
+
+
+class Session:
+    """One stream. Every method returns what follows from its event, in order."""
+
+    def __init__(
+        self, number: int, peer: Identity | None, books: Books, live: "dict[str, Session]", now: float
+    ) -> None:
+        self.number, self._peer, self._books, self._live = number, peer, books, live
+        self.cluster = ""
+        """Whose session it is; empty before Hello."""
+        self._began = now
+        self._over = False
+        self._reader = RollupReader()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended; what it still brings is dropped."""
+        return self._over
+
+    def read(self, data: bytes) -> list[Output]:
+        """A frame has arrived, as bytes; garbage ends the stream."""
+        if self._over:
+            return []
+        try:
+            frame = pb.OperatorMessage.FromString(data)
+        except DecodeError:
+            return self.close(Code.INVALID_ARGUMENT, f"{len(data)} bytes are no OperatorMessage")
+        return self.received(frame)
+
+    def received(self, frame: pb.OperatorMessage) -> list[Output]:
+        """A frame has arrived. A payload that the shard does not know says nothing."""
+        if self._over:
+            return []
+        payload = frame.WhichOneof("payload")
+        if not self.cluster:
+            if payload != "hello":
+                return self.close(Code.INVALID_ARGUMENT, f"the first frame must be hello, not {payload}")
+            return self._hello(frame.hello)
+        try:
+            match payload:
+                case "hello":
+                    return self.close(Code.INVALID_ARGUMENT, "hello is said once")
+                case "rollup":
+                    return self._rollup(frame.rollup)
+                case "bootstrap_response":
+                    return self._blob(frame.bootstrap_response)
+                case "reclaim_ack":
+                    return self._reclaim_ack(frame.reclaim_ack)
+                case "node_ready":
+                    return self._node_ready(frame.node_ready)
+                case "node_drained":
+                    return self._node_drained(frame.node_drained)
+                case "cordoned_nodes":
+                    return self._cordoned(frame.cordoned_nodes.nodes)
+                case _:
+                    return []
+        except _ForeignError as error:
+            return self.close(Code.PERMISSION_DENIED, str(error))
+
+    def tick(self, outbox: Outbox | None, now: float) -> list[Output]:
+        """Time has passed; `outbox` is the one of this session's cluster, None before Hello."""
+        if self._over:
+            return []
+        if not self.cluster and now - self._began >= HELLO_SECONDS:
+            return self.close(Code.INVALID_ARGUMENT, f"no hello within {HELLO_SECONDS:.0f} s")
+        if outbox is not None and outbox.stalled(now):
+            return self.close(Code.UNAVAILABLE, f"no frame taken for {STALL_SECONDS:.0f} s")
+        if outbox is not None and outbox.overfull:
+            return self.close(Code.RESOURCE_EXHAUSTED, f"{len(outbox)} frames wait; connect again for a replay")
+        return []
+
+    def close(self, code: Code, reason: str) -> list[Output]:
+        """End the stream from this side."""
+        return [] if self._over else [Close(self.number, code, reason), *self.ended()]
+
+    def ended(self) -> list[Output]:
+        """The stream has ended, for whatever reason; a session that was replaced or closed says nothing more."""
+        self._over = True
+        if self._live.get(self.cluster) is not self:
+            return []
+        del self._live[self.cluster]
+        return [Ended(self.cluster)]
+
+    def _hello(self, hello: pb.Hello) -> list[Output]:
+        cluster = hello.cluster_id
+        if not 0 < len(cluster) <= _MAX_ID or "\0" in cluster:
+            return self.close(Code.INVALID_ARGUMENT, f"cluster_id {shown(cluster)} must have 1 to {_MAX_ID} characters")
+        if hello.protocol_version != PROTOCOL_VERSION:
+            problem = f"protocol_version {shown(hello.protocol_version)}; this shard speaks {PROTOCOL_VERSION!r}"
+            return self.close(Code.INVALID_ARGUMENT, problem)
+        try:
+            require(self._peer, Kind.CLUSTER, named=cluster)
+        except NotPermittedError as error:
+            return [IdentityRefused(cluster, str(error)), *self.close(Code.PERMISSION_DENIED, str(error))]
+        if address := self._books.elsewhere(cluster):
+            return self.close(Code.FAILED_PRECONDITION, f"cluster {cluster!r} is bound to the shard at {address}")
+        older = self._live.get(cluster)
+        self._live[cluster], self.cluster = self, cluster
+        # Only from here on: a stream that is refused must not end the one that lives.
+        outputs = [] if older is None else older.close(Code.ABORTED, "replaced")
+        features = frozenset(name for name in hello.features[:_MAX_FEATURES] if len(name) <= _MAX_FEATURES)
+        return [*outputs, Opened(cluster, features, older is not None)]
+
+    def _rollup(self, message: capacity_pb2.ClusterCapacityNeeds) -> list[Output]:
+        if message.cluster_id and message.cluster_id != self.cluster:
+            raise _ForeignError(self.cluster, "cluster", message.cluster_id)
+        try:
+            return [RolledUp(self.cluster, self._reader.read(message))]
+        except WireError as error:
+            return [RollupRefused(self.cluster, str(error))]
+
+    def _blob(self, response: pb.BootstrapBlobResponse) -> list[Output]:
+        request = response.request_id
+        if not self._is_ours(Thing.REQUEST, request):
+            return [Strayed(self.cluster, Thing.REQUEST, _cut(request))]
+        if response.error or not response.user_data:
+            error = _cut(response.error) or "neither user data nor an error came"
+            return [BlobFailed(self.cluster, request, error, response.about_machine)]
+        if len(response.user_data) > MAX_BLOB_BYTES:
+            size = f"user data of {len(response.user_data):,} bytes; providers take {MAX_BLOB_BYTES:,}"
+            return [BlobFailed(self.cluster, request, size)]
+        if response.ttl_seconds < 0:
+            return [BlobFailed(self.cluster, request, f"ttl_seconds is {response.ttl_seconds}")]
+        return [BlobAnswered(self.cluster, request, response.user_data, response.ttl_seconds)]
+
+    def _reclaim_ack(self, ack: pb.ReclaimAck) -> list[Output]:
+        if not self._is_ours(Thing.INSTRUCTION, ack.instruction_id):
+            return [Strayed(self.cluster, Thing.INSTRUCTION, _cut(ack.instruction_id))]
+        return [ReclaimAcked(self.cluster, ack.instruction_id, max(0, ack.nodes_started))]
+
+    def _node_ready(self, report: pb.NodeReadyReport) -> list[Output]:
+        ours = self._is_ours(Thing.MACHINE, report.machine_id)
+        self._is_ours(Thing.NODE, report.node_name)
+        if not ours:
+            return [Strayed(self.cluster, Thing.MACHINE, _cut(report.machine_id))]
+        if (state := _READINESS.get(report.state)) is None:
+            return []
+        return [NodeReady(self.cluster, report.machine_id, _cut(report.node_name), _cut(report.provider_id), state)]
+
+    def _node_drained(self, report: pb.NodeDrainedReport) -> list[Output]:
+        ours = self._is_ours(Thing.INSTRUCTION, report.instruction_id)
+        self._is_ours(Thing.NODE, report.node_name)
+        if not ours:
+            return [Strayed(self.cluster, Thing.INSTRUCTION, _cut(report.instruction_id))]
+        if not self._books.stands(report.instruction_id, report.node_name):
+            return [Strayed(self.cluster, Thing.NODE, _cut(report.node_name))]
+        if (empty := _EMPTIED.get(report.outcome)) is None:
+            return []
+        return [NodeDrained(self.cluster, report.instruction_id, report.node_name, empty, _cut(report.reason))]
+
+    def _cordoned(self, nodes: Iterable[pb.CordonedNode]) -> list[Output]:
+        """Answer what no longer stands, for the operator to uncordon (protocol.md 22).
+
+        A node that another cluster has now is no offence here: it was taken while this operator was away, and to end
+        the stream would lock it out for good, since it says the same on every connect.
+        """
+        named = [(each.instruction_id, each.node) for each in nodes]
+        if len(named) > MAX_CORDONED:
+            return self.close(Code.INVALID_ARGUMENT, f"{len(named)} cordoned nodes; at most {MAX_CORDONED} in a frame")
+        standing: list[tuple[str, str]] = []
+        over: dict[str, list[str]] = {}
+        for instruction, node in named:
+            if self._is_ours(Thing.INSTRUCTION, instruction) and self._books.stands(instruction, node):
+                standing.append((instruction, node))
+            elif node:
+                # Without a node it would withdraw the whole instruction.
+                over.setdefault(instruction, []).append(node)
+        return [
+            Cordoned(self.cluster, tuple(standing)),
+            *(Send(self.cluster, _withdrawn(instruction, names)) for instruction, names in over.items()),
+        ]
+
+    def _is_ours(self, thing: Thing, name: str) -> bool:
+        """Whether the cluster has such a thing now; what is another's ends the stream."""
+        standing = self._books.standing(self.cluster, thing, name) if name else Standing.UNKNOWN
+        if standing is Standing.FOREIGN:
+            raise _ForeignError(self.cluster, thing, name)
+        return standing is Standing.OURS
+
+
+class Sessions:
+    """All streams of a shard; at most one live session per cluster."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._live: dict[str, Session] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def stream(self, peer: Identity | None, now: float) -> Session:
+        """A stream has begun, by a peer with this certificate; None without TLS."""
+        self._number += 1
+        return Session(self._number, peer, self._books, self._live, now)
+
+    def of(self, cluster: str) -> Session | None:
+        """The cluster's live session, if it has one."""
+        return self._live.get(cluster)
+
+
+def _withdrawn(instruction: str, nodes: list[str]) -> pb.ShardMessage:
+    reason = "the instruction is cancelled or not known"
+    return pb.ShardMessage(
+        reclaim_withdrawn=pb.ReclaimWithdrawn(instruction_id=instruction, nodes=nodes, reason=reason)
+    )
+
+
+def _cut(text: str) -> str:
+    return text[:_MAX_TEXT]

@@ -1,0 +1,349 @@
+"""The shell around the core: cycles, providers, the local file. It does what the core orders and decides nothing.
+
+Time and threads are given from outside, so that a simulation drives the very same shard with a clock that jumps.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from bigfleet.engine.available import Available, available
+from bigfleet.engine.engine import Decision, Engine
+from bigfleet.engine.records import Policy, Verdict
+from bigfleet.model.demand.need import Need
+from bigfleet.shard.core.core import Core
+from bigfleet.shard.core.decisions import Deciding
+from bigfleet.shard.decision.engine_input import Brief
+from bigfleet.shard.orders import DecideSoon, EndStream, Look, MakeCall, StandDown, WakeWriter
+from bigfleet.shard.persistence.audit_log import AuditError, Record
+from bigfleet.shard.persistence.journal import Batch, JournalError
+from bigfleet.shard.shell.gauges import Gauges, Machines, Rows, count
+from bigfleet.shard.shell.provider_calls import Caller, Calls
+from bigfleet.shard.shell.provider_lists import Lists, Looks, Reader
+from bigfleet.shard.shell.session_streams import Streams
+from bigfleet.telemetry.traces import Tracing
+
+_log = structlog.get_logger("bigfleet.shard")
+
+T = TypeVar("T")
+
+EARLY_SECONDS = 0.5
+"""A cycle does not begin sooner than this after the one before, nor sooner than that one took."""
+
+STOP_SECONDS = 4.0
+"""How long calls on their way are waited for when the shard stops."""
+
+_RECORDS_A_TURN = 500
+_GOODBYE_SECONDS = 2.0
+
+
+class Client(Caller, Reader, Protocol):
+    """All six calls of a provider."""
+
+
+class File(Protocol):
+    """The local file."""
+
+    def write(self, batch: Batch, now: float, wall: float) -> None:
+        """Make it durable, or raise JournalError."""
+
+
+class Log(Protocol):
+    """The audit log."""
+
+    def append(self, records: list[Record]) -> None:
+        """Write them down, or raise AuditError."""
+
+
+class Times(Protocol):
+    """How often things are done."""
+
+    @property
+    def cycle_interval(self) -> float:
+        """Seconds between cycles."""
+
+    @property
+    def full_list_interval(self) -> float:
+        """Seconds between full lists."""
+
+    @property
+    def provider_concurrency(self) -> int:
+        """Calls to one provider at a time."""
+
+
+class Threads(Protocol):
+    """Runs what blocks."""
+
+    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """Its result, without holding up the event loop."""
+
+
+class Outside(Protocol):
+    """What the shell needs of the world besides providers."""
+
+    @property
+    def file(self) -> File:
+        """The local file."""
+
+    @property
+    def log(self) -> Log:
+        """The audit log."""
+
+    @property
+    def threads(self) -> Threads:
+        """Where blocking work runs."""
+
+    @property
+    def tracing(self) -> Tracing:
+        """Where spans go."""
+
+    async def raise_epoch(self, floor: int) -> int:
+        """Take an epoch above the floor, durably, and have every later call carry it."""
+
+
+class Shard:
+    """One running shard."""
+
+    def __init__(
+        self, core: Core, deciding: Deciding, clients: Mapping[str, Client], outside: Outside, times: Times
+    ) -> None:
+        self.core, self.deciding, self._outside, self._times = core, deciding, outside, times
+        self.engine = Engine()
+        self._gauges = Gauges(core.metrics)
+        self.streams = Streams(core, self.pump)
+        self.calls = {
+            name: Calls(core, client, times.provider_concurrency, self._called(name), outside.tracing)
+            for name, client in clients.items()
+        }
+        self.looks = {name: Looks(core, name, client, self._listed) for name, client in clients.items()}
+        self.lists = {
+            name: Lists(
+                core,
+                name,
+                client,
+                interval=times.cycle_interval,
+                full_interval=times.full_list_interval,
+                after=self._listed,
+            )
+            for name, client in clients.items()
+        }
+        self.decided = asyncio.Event()
+        """Set after every decision; whoever waits for one clears it."""
+        self._decision: Decision | None = None
+        self._deciding = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._raising = asyncio.Lock()
+        self._soon = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until `stop`, then finish what is on its way and write down what is known."""
+        async with asyncio.TaskGroup() as tasks:
+            services = [
+                *(lists.run() for lists in self.lists.values()),
+                *(looks.run() for looks in self.looks.values()),
+                *(calls.run() for calls in self.calls.values()),
+                self.streams.tick(),
+            ]
+            running = [tasks.create_task(service) for service in services]
+            self.pump()
+            await self._cycles()
+            await self._drain()
+            for task in running:
+                task.cancel()
+
+    def stop(self) -> None:
+        """Begin no new action, and end."""
+        self._stopping.set()
+        self._soon.set()
+
+    def pump(self) -> None:
+        """Carry out what the core ordered."""
+        core = self.core
+        while core.orders:
+            orders, core.orders = core.orders, []
+            for order in orders:
+                match order:
+                    case MakeCall(ask=ask):
+                        self.calls[ask.provider].put(ask)
+                    case Look(machine=machine, provider=provider):
+                        if provider in self.looks:
+                            self.looks[provider].want(machine)
+                    case WakeWriter(cluster=cluster):
+                        self.streams.wake(cluster)
+                    case DecideSoon():
+                        self._soon.set()
+                    case EndStream():
+                        self.streams.end(order)
+                    case StandDown(reason=reason):
+                        for calls in self.calls.values():
+                            calls.stop()
+                        self.streams.shut(f"this shard has stood down: {reason}")
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """While held, no decision is made and verdicts stay valid."""
+        async with self._deciding:
+            yield
+
+    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
+        """How many needs there are, of one cluster or of all, and what became of them in serving order."""
+        if self._decision is None:
+            return 0, iter(())
+        verdicts = self._decision.verdicts
+        rows = verdicts.of(cluster)
+        return len(rows), ((verdicts.need(row), verdicts[row]) for row in rows)
+
+    async def write_now(self) -> None:
+        """Make durable what is known; OSError where that cannot be done."""
+        try:
+            await self._write(())
+        except JournalError as error:
+            raise OSError(str(error)) from error
+
+    # Cycles.
+
+    async def _cycles(self) -> None:
+        clock, last, took = self.core.clocks.now, float("-inf"), 0.0
+        while not self._stopping.is_set():
+            gap = max(EARLY_SECONDS, took)
+            await self._wait(last + gap - clock())
+            if not self._soon.is_set():
+                await self._wait(last + self._times.cycle_interval - clock(), self._soon)
+            if self._stopping.is_set():
+                break
+            self._soon.clear()
+            last = clock()
+            await self._cycle()
+            took = clock() - last
+
+    async def _wait(self, seconds: float, other: asyncio.Event | None = None) -> None:
+        """Wait so long, or until the shard stops or the other event comes."""
+        if seconds <= 0 or self._stopping.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # `stop` sets both.
+                await (other or self._stopping).wait()
+
+    async def _cycle(self) -> None:
+        core, metrics, tracing = self.core, self.core.metrics, self._outside.tracing
+        clock, started = core.clocks.now, core.clocks.now()
+        with tracing.span("cycle", number=self.deciding.cycle + 1):
+            with tracing.span("reconcile"):
+                core.tick()
+                self.pump()
+            async with self._deciding:
+                brief = core.picture.brief(started)
+                more = True
+                while more:
+                    more = core.picture.add_machines(brief, _RECORDS_A_TURN)
+                    await asyncio.sleep(0)
+                metrics.cycle_phase_duration.of("reconcile").observe(clock() - started)
+                due = core.available.due(started)
+                with tracing.span("decide", machines=len(brief.records), clusters=len(brief.needs)):
+                    decision, free, counts = await self._outside.threads(
+                        self._decide, brief, self.deciding.policy(), due
+                    )
+                for phase, seconds in self.engine.spent._asdict().items():
+                    metrics.cycle_phase_duration.of(phase).observe(seconds)
+                acted = clock()
+                self._decision = decision
+                begun, records = self.deciding.decided(decision, started)
+            core.offer(free)
+            self._gauges.show(*counts)
+            with tracing.span("execute", actions=len(begun)):
+                # Before they begin: what was done must be in the log, whatever happens next.
+                await self._report([*records, *self.deciding.happened()])
+                await self._begin(begun)
+                self.pump()
+            metrics.cycle_phase_duration.of("execute").observe(clock() - acted)
+        metrics.cycle_duration.observe(clock() - started)
+        self.decided.set()
+
+    def _decide(
+        self, brief: Brief, policy: Policy, due: list[str]
+    ) -> tuple[Decision, Mapping[str, list[Available]], tuple[Machines, Rows]]:
+        """In a thread: tell the engine what changed, have it decide, and see what some clusters could still have."""
+        for error in brief.tell(self.engine):
+            self.core.metrics.machines_rejected.of("structural").inc()
+            _log.warning("machine_refused", machine=error.machine_id, error=str(error))
+        decision = self.engine.decide(policy, int(self.core.clocks.now()), self.core.next_binding)
+        return decision, available(self.engine, due), count(self.engine)
+
+    async def _begin(self, machine_ids: list[str]) -> None:
+        """Make what was committed to durable, then begin it; where the file cannot be written nothing starts."""
+        core = self.core
+        try:
+            await self._write(machine_ids)
+        except JournalError as error:
+            if core.durable:
+                _log.error("local_file_unwritable", error=str(error), advice="no action starts until it can be written")
+            core.durable = False
+            return
+        if not core.durable:
+            _log.info("local_file_writable")
+        core.durable = True
+        core.begin(machine_ids)
+
+    async def _report(self, records: list[Record]) -> None:
+        metrics = self.core.metrics
+        metrics.action_queue_depth.set(sum(calls.waiting for calls in self.calls.values()))
+        metrics.execute_inflight.set(len(self.core.execute))
+        if not records:
+            return
+        try:
+            await self._outside.threads(self._outside.log.append, records)
+        except AuditError as error:
+            _log.error("audit_log_unwritable", error=str(error), records=len(records))
+
+    async def _drain(self) -> None:
+        """Wait for calls on their way, and write down how everything stands."""
+        for calls in self.calls.values():
+            calls.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await asyncio.gather(*(calls.idle() for calls in self.calls.values()))
+        self.streams.shut("the shard is shutting down")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self.streams.gone()
+        try:
+            await self._write(())
+        except JournalError as error:
+            _log.error("local_file_unwritable", error=str(error), advice="the next start settles every machine by Get")
+        await self._report(self.deciding.happened())
+
+    def _called(self, name: str) -> Callable[[], None]:
+        def after() -> None:
+            self.lists[name].hurry()
+            self.pump()
+
+        return after
+
+    async def _listed(self) -> None:
+        """Before anything that a list brought is acted on, the epoch is above all that it shows (protocol.md 10)."""
+        core = self.core
+        # Gets bring news beside lists: two must not raise it at once.
+        async with self._raising:
+            if core.supply.highest_epoch >= core.epoch and not core.stood_down:
+                core.epoch = core.supply.epoch = await self._outside.raise_epoch(core.supply.highest_epoch)
+        for name, calls in self.calls.items():
+            if core.supply.has_listed(name):
+                calls.open()
+        self.pump()
+
+    async def _write(self, machine_ids: Iterable[str]) -> None:
+        """Make durable what is known, these machines' commitments among it; where that fails those end unbegun."""
+        clocks = self.core.clocks
+        # One at a time, and in the order in which they were taken.
+        async with self._writing:
+            batch = self.core.take_batch()
+            try:
+                await self._outside.threads(self._outside.file.write, batch, clocks.now(), clocks.wall())
+            except JournalError:
+                self.core.unwritten(batch, machine_ids)
+                raise

@@ -1,0 +1,463 @@
+"""What is known of every machine of every provider. Events in, effects out: no I/O, and time only as it is told.
+
+Lists, Gets and acks come late, doubled and in any order. An ack is the truth when it arrives; what was asked for before
+anything else was heard of a machine may be older or newer than that, so nothing is taken from such a row or answer and
+Get is asked, as it is where a row came before the ack but after its call. What a provider no longer lists goes only as
+protocol.md 7 allows. Half a million machines are held: what few of them have is kept aside.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+
+from bigfleet.model.machine import Call, CapacityType, Machine, MachineState, can
+from bigfleet.provider.records import Answer, Listing, Refusal
+from bigfleet.shard.supply.known import (
+    Changed,
+    Claim,
+    Doubt,
+    Effect,
+    Incident,
+    IncidentKind,
+    Open,
+    Provider,
+    UnaskedDrain,
+)
+from bigfleet.shard.supply.stamps import Binding, Garbled, Verdict, from_metadata
+
+NODE_NAME = "bigfleet.lucy.sh/node-name"
+"""The label by which a provider names a node other than by its machine's id."""
+
+FEWEST_GUARDED = 10
+"""Of so many known machines or more, a full list that lacks over a tenth is not believed at once."""
+
+LISTS_TO_AGREE = 3
+"""Such lists in a row that must lack a machine before that is believed."""
+
+# No List takes longer: a row cannot be older than what was heard so long ago.
+_MEMORY_SECONDS = 3600.0
+
+_S = MachineState
+# Seen last in one of these, a machine that drains was not told to by a recovery, and ran in between if not then.
+_BEFORE_A_DRAIN = frozenset({_S.SPECULATIVE, _S.CREATING, _S.IDLE, _S.CONFIGURING, _S.CONFIGURED})
+
+
+class _Turn:
+    """One event at work: whose it is, when, and what has come of it so far."""
+
+    def __init__(self, home: Provider, now: float) -> None:
+        self.home, self.now = home, now
+        self.effects: list[Effect] = []
+
+
+def node_name(machine: Machine) -> str:
+    """What the machine's node is called."""
+    return machine.labels.get(NODE_NAME) or machine.id
+
+
+class Supply:
+    """The machines of one shard, by provider."""
+
+    def __init__(self, shard_id: str) -> None:
+        self.shard_id = shard_id
+        self.epoch: int | None = None
+        """This life's epoch. It is taken above what the first lists show, so until it is set no stamp's is too high."""
+        self.highest_epoch = self.highest_number = 0
+        """The highest stamped under this shard's id: epoch while there was none of its own, binding number ever."""
+        self._providers: dict[str, Provider] = {}
+        self._in_flight: set[str] = set()
+        # Machines with a call on its way, and whether anything was heard of them since it was made.
+        self._calls: dict[str, bool] = {}
+        self._idle_since: dict[str, float] = {}
+        # Only of nodes not called by their machine's id.
+        self._nodes: dict[str, str] = {}
+        self._foreign: set[str] = set()
+        # First seen with a bad price or probability: there, but at no price.
+        self._unpriced: set[str] = set()
+
+    # Events
+
+    def listed(self, provider: str, listing: Listing, now: float) -> list[Effect]:
+        """A List has ended; the provider is within reach."""
+        turn = _Turn(self._provider(provider), now)
+        home, rows = turn.home, listing.machines
+        known, known_before, new = home.machines, len(home.machines), 0
+        home.reachable = True
+        rivals: list[tuple[Machine, bool]] = []
+        for machine_id, row in rows.items():
+            before = known.get(machine_id)
+            if before is row or before == row:
+                continue
+            new += before is None
+            if self._row(turn, row, listing.began) is not None:
+                rivals.append((row, False))
+        for refusal in listing.refused:
+            before = known.get(refusal.machine_id)
+            rest = _mended(refusal, before)
+            if rest is not None and rest != before and self._row(turn, rest, listing.began, spoiled=True) is not None:
+                rivals.append((rest, True))
+        refused = {refusal.machine_id for refusal in listing.refused}
+        self._overtake(rows.keys())
+        self._overtake(refused)
+        self._settle(turn, listing, refused)
+        if listing.full:
+            home.listed_whole = True
+            if len(rows) - new < known_before:
+                absent = [machine_id for machine_id in known if machine_id not in rows and machine_id not in refused]
+                self._miss(turn, absent, known_before, listing.began)
+            else:
+                home.lacked = {}
+            home.heard = {i: at for i, at in home.heard.items() if at > listing.began - _MEMORY_SECONDS}
+            home.claims = {i: claim for i, claim in home.claims.items() if i in rows or i in refused}
+        for row, spoiled in rivals:
+            # What else changed or went may have freed the name.
+            claim = self._take(turn, row, spoiled=spoiled)
+            if claim is not None:
+                self._refuse(turn, row, claim)
+        self._look_at_claims(turn)
+        return turn.effects
+
+    def got(self, provider: str, machine_id: str, answer: Answer | None, began: float, now: float) -> list[Effect]:
+        """A Get that began then was answered; None for NOT_FOUND, which alone removes nothing bound or in flight."""
+        turn = _Turn(self._provider(provider), now)
+        home, doubts = turn.home, turn.home.doubts
+        self._overtake({machine_id})
+        before = home.machines.get(machine_id)
+        if self.is_late(provider, machine_id, began):
+            if machine_id in doubts or answer is None or answer.machine != before:
+                doubts.setdefault(machine_id, Open(home.heard[machine_id], absent=False))
+                turn.effects.append(Doubt(machine_id, provider))
+            return turn.effects
+        doubt = doubts.get(machine_id)
+        settles = doubt is None or began >= doubt.since
+        if settles:
+            doubts.pop(machine_id, None)
+        else:
+            turn.effects.append(Doubt(machine_id, provider))
+        if answer is not None:
+            if answer.machine != before:
+                home.heard[machine_id] = now
+            self._news(turn, answer.machine, answer.refused)
+        elif before is not None and settles and (not self._is_kept(before) or (doubt is not None and doubt.absent)):
+            self._drop(turn, before)
+        return turn.effects
+
+    def called(self, machine_id: str) -> None:
+        """A mutating call is about to be made."""
+        self._calls[machine_id] = False
+
+    def unanswered(self, machine_id: str, now: float) -> None:
+        """It brought no record of the machine, and what was asked for before now may not show what became of it."""
+        self._calls.pop(machine_id, None)
+        home = self._home(machine_id)
+        if home is not None:
+            home.heard[machine_id] = now
+            if machine_id in home.doubts:
+                home.doubts[machine_id] = Open(now, home.doubts[machine_id].absent)
+
+    def acknowledged(self, machine_id: str, machine: Machine, refusal: Refusal | None, now: float) -> list[Effect]:
+        """A mutating call was answered with this record. It is the truth, whether or not it is what was asked for."""
+        overtaken = self._calls.pop(machine_id, False)
+        home = self._home(machine_id)
+        if home is None:
+            # Gone in the meantime; if it is there all the same, its next row says so.
+            return []
+        home.heard[machine_id] = now
+        if machine_id in home.doubts:
+            # Whether a row kept aside is older than this ack too is not known, but the machine was there.
+            home.doubts[machine_id] = Open(now, absent=False)
+        turn = _Turn(home, now)
+        if overtaken and machine != home.machines[machine_id]:
+            # What was heard since the call may be newer than the ack, and no delta would tell it again.
+            self._doubt(turn, home, machine_id, now)
+        self._news(turn, machine, refusal)
+        return turn.effects
+
+    def in_flight(self, machine_id: str, under_way: bool) -> None:
+        """An action on the machine begins, before its first call, or is over."""
+        if under_way:
+            self._in_flight.add(machine_id)
+        else:
+            self._in_flight.discard(machine_id)
+
+    def provider_lost(self, provider: str) -> None:
+        """The provider does not answer: its machines stay as last known, and none is acted on until it lists again."""
+        self._provider(provider).reachable = False
+
+    def provider_gone(self, provider: str) -> None:
+        """The provider is unregistered and no call to it runs any more: the same, and there is nobody to ask."""
+        self.provider_lost(provider)
+        self._providers[provider].doubts.clear()
+
+    def resume_idle(self, elapsed: Mapping[str, float], now: float) -> None:
+        """After a restart, before the first list: for how long machines had been Idle (protocol.md 19)."""
+        self._idle_since |= {machine_id: now - seconds for machine_id, seconds in elapsed.items()}
+
+    # Questions
+
+    def is_late(self, provider: str, machine_id: str, began: float) -> bool:
+        """Whether a Get that began then may be older than what was heard of the machine since."""
+        return began < self._provider(provider).heard.get(machine_id, -math.inf)
+
+    def __len__(self) -> int:
+        return sum(len(home.machines) for home in self._providers.values())
+
+    def machines(self) -> Iterator[Machine]:
+        """Every machine."""
+        for home in self._providers.values():
+            yield from home.machines.values()
+
+    def machines_of(self, provider: str) -> Collection[Machine]:
+        """Every machine of one provider."""
+        home = self._providers.get(provider)
+        return () if home is None else home.machines.values()
+
+    def find(self, machine_id: str) -> Machine | None:
+        """The machine of that id, if there is one."""
+        home = self._home(machine_id)
+        return None if home is None else home.machines[machine_id]
+
+    def by_node(self, name: str) -> Machine | None:
+        """The machine whose node has that name, if there is one."""
+        machine = self.find(self._nodes.get(name, name))
+        return machine if machine is not None and node_name(machine) == name else None
+
+    def provider_of(self, machine_id: str) -> str | None:
+        """Whose machine it is."""
+        home = self._home(machine_id)
+        return None if home is None else home.name
+
+    def has_listed(self, provider: str) -> bool:
+        """Whether the provider has been listed in full since the shard started."""
+        home = self._providers.get(provider)
+        return home is not None and home.listed_whole
+
+    def is_reachable(self, provider: str) -> bool:
+        """Whether the provider answered when it was last asked for a list."""
+        home = self._providers.get(provider)
+        return home is not None and home.reachable
+
+    def usable(self, machine_id: str) -> bool:
+        """Whether it may be acted on: its provider answers, its price is known, and no other shard has bound it."""
+        home = self._home(machine_id)
+        if home is None or not home.reachable:
+            return False
+        return machine_id not in self._foreign and machine_id not in self._unpriced
+
+    def doubts(self) -> Iterator[Doubt]:
+        """Every doubt that stands: a Get that failed is to be tried again."""
+        for home in self._providers.values():
+            for machine_id in home.doubts:
+                yield Doubt(machine_id, home.name)
+
+    def idle_since(self, machine_id: str) -> int:
+        """For MachineRecord.idle_since: when the machine was first seen Idle, 0 where it is not."""
+        return math.ceil(self._idle_since.get(machine_id, 0.0))
+
+    def idle_for(self, now: float) -> dict[str, float]:
+        """For the local file: how long every Idle machine has been so."""
+        return {machine_id: max(0.0, now - since) for machine_id, since in self._idle_since.items()}
+
+    def counts(self, provider: str | None = None) -> Counter[tuple[MachineState, CapacityType]]:
+        """How many machines there are by state and capacity type, of one provider or of all."""
+        counts: Counter[tuple[MachineState, CapacityType]] = Counter()
+        for home in self._providers.values():
+            if provider is None or home.name == provider:
+                counts += home.counts
+        return counts
+
+    # What a record comes to
+
+    def _provider(self, name: str) -> Provider:
+        provider = self._providers.get(name)
+        if provider is None:
+            provider = self._providers[name] = Provider(name)
+        return provider
+
+    def _home(self, machine_id: str) -> Provider | None:
+        # Providers are few, machines many: no index of all ids.
+        return next((home for home in self._providers.values() if machine_id in home.machines), None)
+
+    def _is_kept(self, machine: Machine) -> bool:
+        """Bound or in flight: one source alone does not remove it (protocol.md 7)."""
+        return bool(machine.cluster) or machine.id in self._in_flight
+
+    def _row(self, turn: _Turn, row: Machine, began: float, *, spoiled: bool = False) -> Claim | None:
+        """Take a row that differs from what is known, or ask where it may be older than an ack."""
+        if turn.home.may_lag(row.id, began):
+            self._watch_epoch(turn, row.id, from_metadata(row.shard_metadata))
+            # That there is a doubt is kept, not the row: Get's answer stands whatever the row said.
+            self._doubt(turn, turn.home, row.id, turn.home.heard[row.id])
+            return None
+        before = turn.home.machines.get(row.id)
+        if before is not None and _has_moved(before, row):
+            turn.home.heard[row.id] = turn.now
+        return self._take(turn, row, spoiled=spoiled)
+
+    def _news(self, turn: _Turn, machine: Machine, refusal: Refusal | None) -> None:
+        """Take the record of an ack or a Get."""
+        before = turn.home.machines.get(machine.id)
+        row = machine if refusal is None or before is None else refusal.mended(before)
+        if row != before or (refusal is None and machine.id in self._unpriced):
+            claim = self._take(turn, row, spoiled=refusal is not None)
+            if claim is not None:
+                self._refuse(turn, row, claim)
+
+    def _take(self, turn: _Turn, row: Machine, *, spoiled: bool) -> Claim | None:
+        """The record is how the machine stands, whatever edge that implies, unless another has its id or node name."""
+        home, machine_id = turn.home, row.id
+        claim = self._rival(home, row)
+        if claim is not None:
+            return claim
+        before = home.put(row)
+        self._name(before, row)
+        if row.state is _S.IDLE:
+            self._idle_since.setdefault(machine_id, turn.now)
+        else:
+            self._idle_since.pop(machine_id, None)
+        if not spoiled:
+            self._unpriced.discard(machine_id)
+        elif before is None:
+            self._unpriced.add(machine_id)
+        turn.effects.append(Changed(machine_id, before, row, home.name))
+        if before is None or before.shard_metadata != row.shard_metadata:
+            self._judge_stamp(turn, row)
+        if before is not None and self._is_unasked_drain(before, row):
+            turn.effects.append(UnaskedDrain(machine_id))
+        return None
+
+    def _drop(self, turn: _Turn, machine: Machine) -> None:
+        home = turn.home
+        home.remove(machine)
+        self._name(machine, None)
+        self._idle_since.pop(machine.id, None)
+        self._foreign.discard(machine.id)
+        self._unpriced.discard(machine.id)
+        turn.effects.append(Changed(machine.id, machine, None, home.name))
+
+    def _is_unasked_drain(self, before: Machine, row: Machine) -> bool:
+        if row.state is not _S.DRAINING or before.state not in _BEFORE_A_DRAIN or row.id in self._foreign:
+            return False
+        # A drain of ours can only have been asked for where it is legal: out of any other the provider came alone.
+        return row.id not in self._in_flight or not can(Call.DRAIN, before.state, before.host is not None)
+
+    # Doubts and absence
+
+    def _overtake(self, machine_ids: AbstractSet[str]) -> None:
+        """Something was told of these, and an ack on its way may be older than that."""
+        for machine_id in self._calls.keys() & machine_ids:
+            self._calls[machine_id] = True
+
+    def _doubt(self, turn: _Turn, home: Provider, machine_id: str, since: float, *, absent: bool = False) -> None:
+        doubt = home.doubts.get(machine_id)
+        if doubt is None:
+            turn.effects.append(Doubt(machine_id, home.name))
+        if doubt is None or (absent and not doubt.absent):
+            home.doubts[machine_id] = Open(since, absent)
+
+    def _settle(self, turn: _Turn, listing: Listing, refused: set[str]) -> None:
+        """End what this list answers: doubts older than it, and prices that were missing."""
+        home, rows = turn.home, listing.machines
+        for machine_id, doubt in list(home.doubts.items()):
+            # A row that was refused says no more than that the machine is there.
+            if listing.began > doubt.since and (machine_id in rows or (doubt.absent and machine_id in refused)):
+                del home.doubts[machine_id]
+        for machine_id in [i for i in self._unpriced if i in rows and rows[i] == home.machines.get(i)]:
+            self._take(turn, rows[machine_id], spoiled=False)
+
+    def _miss(self, turn: _Turn, absent: list[str], known: int, began: float) -> None:
+        """A full list lacks these of so many (protocol.md 7)."""
+        home = turn.home
+        if known >= FEWEST_GUARDED and 10 * len(absent) > known:
+            home.lacked = {machine_id: home.lacked.get(machine_id, 0) + 1 for machine_id in absent}
+            absent = [machine_id for machine_id, lists in home.lacked.items() if lists >= LISTS_TO_AGREE]
+        else:
+            home.lacked = {}
+        for machine_id in absent:
+            machine = home.machines[machine_id]
+            if self._is_kept(machine) or home.may_lag(machine_id, began):
+                self._doubt(turn, home, machine_id, turn.now, absent=True)
+            else:
+                self._drop(turn, machine)
+
+    # Names and stamps
+
+    def _rival(self, home: Provider, row: Machine) -> Claim | None:
+        """Who else has the row's id or node name (protocol.md 5)."""
+        before = home.machines.get(row.id)
+        if before is None:
+            other = self._home(row.id)
+            if other is not None:
+                return Claim(IncidentKind.SECOND_ID, row.id, other.name)
+        name = node_name(row)
+        if before is not None and node_name(before) == name:
+            return None
+        holder = self.by_node(name)
+        return None if holder is None else Claim(IncidentKind.SECOND_NODE_NAME, name, holder.id)
+
+    def _refuse(self, turn: _Turn, row: Machine, claim: Claim) -> None:
+        self._watch_epoch(turn, row.id, from_metadata(row.shard_metadata))
+        if turn.home.claims.get(row.id) == claim:
+            return
+        turn.home.claims[row.id] = claim
+        what = "the id" if claim.kind is IncidentKind.SECOND_ID else "the node name"
+        text = (
+            f"{what} {claim.name[:200]!r} is that of {claim.holder[:200]!r}, so {turn.home.name!r} is refused with it"
+        )
+        turn.effects.append(Incident(claim.kind, row.id, text))
+
+    def _look_at_claims(self, turn: _Turn) -> None:
+        """Ask for machines whose name has become free: no delta would show them again."""
+        for home in self._providers.values():
+            for machine_id, claim in list(home.claims.items()):
+                by_id = claim.kind is IncidentKind.SECOND_ID
+                if (self.find(claim.name) if by_id else self.by_node(claim.name)) is None:
+                    del home.claims[machine_id]
+                    self._doubt(turn, home, machine_id, turn.now)
+
+    def _judge_stamp(self, turn: _Turn, row: Machine) -> None:
+        self._foreign.discard(row.id)
+        if not row.shard_metadata:
+            return
+        verdict = from_metadata(row.shard_metadata)
+        if isinstance(verdict, Garbled):
+            text = f"its stamp cannot be read and counts as none: {verdict.reason}"
+            turn.effects.append(Incident(IncidentKind.GARBLED_STAMP, row.id, text))
+        elif isinstance(verdict, Binding) and verdict.shard_id != self.shard_id:
+            self._foreign.add(row.id)
+            text = f"shard {verdict.shard_id!r} bound it in epoch {verdict.epoch}; it is left alone"
+            turn.effects.append(Incident(IncidentKind.FOREIGN_STAMP, row.id, text))
+        elif isinstance(verdict, Binding):
+            self.highest_number = max(self.highest_number, verdict.stamp.number)
+        self._watch_epoch(turn, row.id, verdict)
+
+    def _watch_epoch(self, turn: _Turn, machine_id: str, verdict: Verdict) -> None:
+        """A later life of this shard is a reason to stop, on whatever row it is seen (protocol.md 10)."""
+        if not isinstance(verdict, Binding) or verdict.shard_id != self.shard_id:
+            return
+        if self.epoch is None:
+            self.highest_epoch = max(self.highest_epoch, verdict.epoch)
+        elif verdict.epoch > self.epoch:
+            text = f"shard {self.shard_id!r} bound it in epoch {verdict.epoch}, but this process has {self.epoch}"
+            turn.effects.append(Incident(IncidentKind.HIGHER_EPOCH, machine_id, text))
+
+    def _name(self, before: Machine | None, after: Machine | None) -> None:
+        if before is not None:
+            self._nodes.pop(node_name(before), None)
+        if after is not None and node_name(after) != after.id:
+            self._nodes[node_name(after)] = after.id
+
+
+def _mended(refusal: Refusal, before: Machine | None) -> Machine | None:
+    """What can be taken of a refused row: nothing, all but price or probability, or those as they last were."""
+    return refusal.rest if refusal.rest is None or before is None else refusal.mended(before)
+
+
+def _has_moved(before: Machine, after: Machine) -> bool:
+    """Whether more than its price or the like is another."""
+    return (
+        before.state is not after.state
+        or before.cluster != after.cluster
+        or before.shard_metadata != after.shard_metadata
+    )

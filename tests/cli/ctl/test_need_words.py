@@ -1,0 +1,251 @@
+"""Needs in words: every sentence that a person may be told, as it is told."""
+# ruff: noqa: E501 - what is printed stands here as it is printed
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bigfleet.cli.ctl.need_words import (
+    Explanation,
+    asks,
+    conditions,
+    explain,
+    has,
+    missing,
+    on_their_way,
+    span,
+    told,
+    unmet_for,
+)
+from bigfleet.cli.ctl.shard_client import Answer, Surroundings
+from bigfleet.cli.ctl.shard_tables import nothing, show_clusters, show_needs
+from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
+from bigfleet.model.resources import quantities
+from bigfleet.wire.needs import need_to_wire
+from bigfleet.wire.v1alpha1 import provider_pb2
+from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
+from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding, GetStatusResponse
+
+ZONE = "topology.kubernetes.io/zone"
+UNIT = (("cpu", 4_000), ("memory", 16 << 20))
+
+IN_A_ZONE = Requirement(ZONE, Operator.IN, ("eu-9",))
+ONE_RACK = Requirement("example.com/rack", Operator.SAME)
+EVENLY = Spread(ZONE, 1, WhenUnsatisfiable.DO_NOT_SCHEDULE)
+RATHER = Spread("example.com/rack", 2, WhenUnsatisfiable.SCHEDULE_ANYWAY)
+
+
+def need(priority: int, *requirements: Requirement, units: int = 64, group: str = "", **profile: Any) -> Need:
+    asked = tuple((name, amount * units) for name, amount in UNIT)
+    return Need(Profile(priority=priority, requirements=requirements, **profile), asked, UNIT, group)
+
+
+GANG = need(100, ONE_RACK, group="train")
+STARVED = need(1000, IN_A_ZONE)
+DIVISIBLE = Need(Profile(priority=7), (("cpu", 8_000),), ())
+
+
+def short(of: Need, units: int = 24, **fields: Any) -> pb.NeedView:
+    """The need as a shard tells of it when so many units are missing."""
+    said: dict[str, Any] = {"same_satisfiable": True, "unmet_reason": pb.UNMET_REASON_PRIORITY_STARVED}
+    residual = quantities(tuple((name, amount * units) for name, amount in of.unit) or (("cpu", 2_000),))
+    deficit = provider_pb2.Resources(resources=residual)
+    return pb.NeedView(need=need_to_wire(of), cluster_id="shop", residual_deficit=deficit, **said | fields)
+
+
+WORDS = {
+    "nothing matches": (
+        need(5, IN_A_ZONE, Requirement("gpu", Operator.EXISTS)),
+        {"unmet_reason": pb.UNMET_REASON_NO_MATCHING_SUPPLY},
+        "This shard knows no machine with any gpu, topology.kubernetes.io/zone eu-9 that holds one unit (cpu 4, memory 16Gi), or too few to hold all 64 units even if they were empty.",
+        "Check its requirements for a label or a value that no machine has, and its size; if both are meant so, add such machines.",
+    ),
+    "too little matches": (
+        need(5, Requirement(ZONE, Operator.NOT_IN, ("a", "b"))),
+        {"unmet_reason": pb.UNMET_REASON_NO_MATCHING_SUPPLY, "claimed_machine_count": 2},
+        "All machines of this shard with topology.kubernetes.io/zone not a|b would not hold its 64 units, even if they were empty.",
+        "Add such machines, or ask for less.",
+    ),
+    "nothing matches what may be cut": (
+        DIVISIBLE,
+        {"unmet_reason": pb.UNMET_REASON_NO_MATCHING_SUPPLY},
+        "This shard knows no machine of any kind that has something of it free.",
+        "Check its requirements for a label or a value that no machine has, and its size; if both are meant so, add such machines.",
+    ),
+    "the skew forbids it": (
+        need(5, spread=(EVENLY, RATHER)),
+        {"unmet_reason": pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE},
+        "Enough machines match, but they lie too unevenly for a skew of 1 over zone: what would exceed it does not count.",
+        "Add machines in the emptiest zone, raise maxSkew, or make the spread ScheduleAnyway.",
+    ),
+    "a gang is outranked": (
+        GANG,
+        {"unmet_reason": pb.UNMET_REASON_PRIORITY_STARVED, "same_satisfiable": False, "acquisition_parked": True},
+        "Enough machines of one rack match, but needs of higher or equal rank have them, or they cannot be had now: failed lately, out of stock, or of a provider that does not answer.",
+        "Raise its priority above 100, or add machines of any kind; `bigfleetctl status` shows providers that do not answer.",
+    ),
+    "victims are not enough": (
+        need(5, IN_A_ZONE),
+        {"unmet_reason": pb.UNMET_REASON_PREEMPTION_EXHAUSTED},
+        "It takes every machine of lower needs that it may, and that is not enough.",
+        "Wait for those to drain, which may take 10 min, and add machines with topology.kubernetes.io/zone eu-9 for the rest.",
+    ),
+    "a gang's spread forbids it": (
+        need(5, ONE_RACK, group="train", spread=(EVENLY, RATHER)),
+        {"unmet_reason": pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE, "same_satisfiable": False},
+        "Enough machines match, but no one rack holds all 64 units within its skew, even if it were empty; nothing is done for it until that changes.",
+        "Make the gang smaller, let it share something wider than one rack, or add machines to one rack.",
+    ),
+    "somebody else's shard has parked it": (
+        need(5),
+        {"unmet_reason": pb.UNMET_REASON_PREEMPTION_EXHAUSTED, "acquisition_parked": True},
+        "It takes every machine of lower needs that it may, and that is not enough.",
+        "Wait for those to drain, which may take 10 min, and add machines of any kind for the rest.",
+    ),
+    "a stranger's shard gives no reason": (
+        need(5),
+        {"unmet_reason": 0, "same_satisfiable": False},
+        "The shard gives no reason.",
+        "Look at the shard's log.",
+    ),
+    "a newer shard gives a reason of its own": (
+        need(5),
+        {"unmet_reason": 77},
+        "The shard gives no reason.",
+        "Look at the shard's log.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "fields", "why", "after"), WORDS.values(), ids=WORDS)
+def test_a_reason_has_its_sentence_and_its_next_step(of: Need, fields: dict[str, Any], why: str, after: str) -> None:
+    assert explain(told(short(of, **fields)), None) == Explanation(why, after)
+
+
+def test_a_need_that_the_shard_parked_for_a_live_cluster_waits_for_its_operator_s_user_data() -> None:
+    live = ClusterStanding(cluster_id="shop", live=True)
+    assert explain(told(short(STARVED, acquisition_parked=True)), live) == Explanation(
+        "The cluster's operator had no user data for a machine of this profile, so the shard holds the need out: 1 min, then twice as long each time, up to 1 h.",
+        "Mend what the operator's log says about the bootstrap; the shard tries again by itself.",
+    )
+
+
+def test_demand_that_is_not_live_is_the_reason_before_all_others_and_its_command_is_safe_to_copy() -> None:
+    away = ClusterStanding(cluster_id="shop; true", reported=True, seconds_away=3700)
+    assert explain(told(short(STARVED)), away) == Explanation(
+        "The operator of cluster shop; true has had no session for 1 h 1 min, so the shard keeps what the cluster has "
+        "and acquires nothing for it.",
+        "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, "
+        "`bigfleetctl clusters forget 'shop; true' --yes` gives its machines back.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "wanted"),
+    [
+        (need(1, units=1), "1 unit of cpu 4, memory 16Gi", "anything"),
+        (need(1, units=1_234), "1,234 units of cpu 4, memory 16Gi", "anything"),
+        (DIVISIBLE, "cpu 8, cut anywhere", "anything"),
+        (
+            need(1, Requirement("a/gpu", Operator.DOES_NOT_EXIST), Requirement("a/rack", Operator.SAME, ("r1", "r2"))),
+            "64 units of cpu 4, memory 16Gi",
+            "no gpu, all in one rack of r1|r2",
+        ),
+        (
+            need(1, spread=(EVENLY, RATHER), max_per_machine=1),
+            "64 units of cpu 4, memory 16Gi",
+            "rather spread ≤ 2 over rack, spread ≤ 1 over zone, at most 1 a machine",
+        ),
+    ],
+)
+def test_what_a_need_asks_is_said_in_short_words(of: Need, asked: str, wanted: str) -> None:
+    assert (asks(of), conditions(of)) == (asked, wanted)
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (short(STARVED, claimed_machine_count=5), ("40 of 64 on 5 machines", "24 units: cpu 96, memory 384Gi", "-")),
+        (
+            short(STARVED, 1, claimed_machine_count=3, bootstrap_count=1, provision_count=1),
+            ("63 of 64 on 3 machines, 2 new", "1 unit: cpu 4, memory 16Gi", "1 idle, 1 to be created"),
+        ),
+        (short(STARVED, 64), ("0 of 64", "64 units: cpu 256, memory 1Ti", "-")),
+        (short(DIVISIBLE, claimed_machine_count=1), ("some on 1 machine", "cpu 2", "-")),
+        (short(DIVISIBLE), ("nothing", "cpu 2", "-")),
+        (pb.NeedView(need=need_to_wire(GANG), satisfied=True, claimed_machine_count=1), ("all on 1 machine", "-", "-")),
+        (pb.NeedView(need=need_to_wire(GANG), satisfied=True), ("all", "-", "-")),
+    ],
+)
+def test_what_a_need_has_and_lacks_is_counted_in_its_units(view: pb.NeedView, words: tuple[str, str, str]) -> None:
+    each = told(view)
+    assert (has(each), missing(each), on_their_way(view)) == words
+
+
+@pytest.mark.parametrize(
+    ("cycles", "text"), [(1, "1 cycle (up to 10 s at 10 s each)"), (360, "360 cycles (up to 1 h at 10 s each)")]
+)
+def test_how_long_a_need_has_been_unmet_is_told_in_cycles_and_roughly_in_time(cycles: int, text: str) -> None:
+    assert unmet_for(short(STARVED, age_cycles_unmet=cycles)) == text
+    assert unmet_for(pb.NeedView(satisfied=True)) == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (370, "6 min 10 s"), (3_605, "1 h"), (90_061, "1 d 1 h")],
+)
+def test_a_length_of_time_is_told_in_its_two_largest_units(seconds: int, text: str) -> None:
+    assert span(seconds) == text
+
+
+SHOP = ClusterStanding(cluster_id="shop", connected=True, live=True, reported=True)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "sentence"),
+    [
+        (SHOP, "cluster shop asks for nothing"),
+        (
+            ClusterStanding(reported=True, needs=3),
+            "the shard has yet to decide on the 3 needs of cluster shop; ask again soon",
+        ),
+        (ClusterStanding(forgotten=True, machines=1), "cluster shop was forgotten and still has 1 machine"),
+        (
+            ClusterStanding(connected=True),
+            "cluster shop has sent no roll-up since this shard started; its operator is connected",
+        ),
+        (
+            ClusterStanding(seconds_away=90),
+            "cluster shop has sent no roll-up since this shard started; its operator has had no session for 1 min 30 s",
+        ),
+    ],
+)
+def test_why_a_cluster_has_no_needs_here_is_told(cluster: ClusterStanding, sentence: str) -> None:
+    assert nothing(Surroundings(GetStatusResponse(), {"shop": cluster}), "shop") == sentence
+
+
+def test_a_cluster_that_is_not_known_is_told_apart_from_one_that_a_stranger_s_shard_does_not_tell_of() -> None:
+    assert nothing(Surroundings(GetStatusResponse(), {"shop": SHOP}), "shpo") == ""
+    assert nothing(None, "bank") == "cluster bank has not reported to this shard, or asks for nothing"
+
+
+def test_on_a_terminal_needs_are_a_table() -> None:
+    needs = [told(short(STARVED, claimed_machine_count=5)), told(short(GANG))]
+    header = pb.InspectNeedsHeader(cycle=412, computed_at_unix_nanos=1_700_000_000 * 10**9, total_needs=2)
+    screen = io.StringIO()
+    terminal = Console(file=screen, width=100, force_terminal=True, color_system=None, markup=False)
+    show_needs(Answer(header, needs, None), "shop", 0, terminal, unmet=False, wide=False)
+    lines = screen.getvalue().splitlines()
+    assert lines[1].startswith("┏━━━┳")
+    assert all(len(line) <= 100 for line in lines)
+    assert any(line.startswith("│ 1 │     1000 │ 64 units of") for line in lines)
+    assert any(line.startswith("   Next: Raise its priority above 1000") for line in lines)
+
+
+def test_a_shard_without_clusters_says_so() -> None:
+    screen = io.StringIO()
+    show_clusters([], Console(file=screen))
+    assert screen.getvalue() == "no cluster has reported to this shard\n"
