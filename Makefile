@@ -44,7 +44,7 @@ warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes 
 # Tests that need the compiled engine, which is compiled while the first run, or that take long and wait much.
 # Those that take longest come first, so that none of them is left for one worker at the end.
 LATER := tests/faults tests/shard/test_day.py tests/examples tests/engine tests/sim tests/cli tests/conformance \
-  tests/shard/test_shard_rules.py
+  tests/shard/rules
 
 .PHONY: test
 ifeq ($(TESTS),tests)
