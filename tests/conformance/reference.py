@@ -527,7 +527,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.003)
     parser.add_argument("--state", type=Path, help="keep everything in this file")
     parser.add_argument("--hosts", type=Path, help="write the references of all hosts to this file")
-    parser.add_argument("--liar", default="", help="the name of a class in liars.py")
+    parser.add_argument("--liar", default="", help="the name of a class in liars/durability.py")
     given = parser.parse_args()
     faults = (METAL_FAULTS if given.metal else CLOUD_FAULTS) if given.faults else ()
     options = Options(
@@ -541,9 +541,9 @@ def main() -> None:
     )
     make: Callable[[Options], Reference] = Reference
     if given.liar:
-        from tests.conformance import liars
+        from tests.conformance.liars import durability
 
-        make = getattr(liars, given.liar)
+        make = getattr(durability, given.liar)
     asyncio.run(serve_until_told(make, options, given.listen))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bigfleet.cli.bigfleet import main
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars import EmptyIdIsNotFound
+from tests.conformance.liars.refusals import EmptyIdIsNotFound
 from tests.conformance.reference import Context, Reference, S, serving
 from tests.conformance.reference import Options as ProviderOptions
 from tests.conformance.stand import free_port, launch_command

@@ -16,12 +16,9 @@ from bigfleet.conformance.run import Options, certify
 from bigfleet.conformance.suite import Outcome, selects
 from bigfleet.transport.address import TCPAddress
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars import (
-    HighPlanesAreReplaced,
-    MetadataEndsAtNul,
-    OperationIdIsTheMachine,
-    VeryNegativeGraceCrashes,
-)
+from tests.conformance.liars.metadata import MetadataEndsAtNul
+from tests.conformance.liars.random_cases import HighPlanesAreReplaced, VeryNegativeGraceCrashes
+from tests.conformance.liars.refusals import OperationIdIsTheMachine
 from tests.conformance.reference import Options as ProviderOptions
 from tests.conformance.reference import Reference, RefusalError, serving
 from tests.conformance.stand import SEED, Watcher, certified, free_port, launch_command, message, outcomes
