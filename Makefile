@@ -51,7 +51,7 @@ ifeq ($(TESTS),tests)
 test: $(STAMP) ## run the tests (TESTS=tests/engine for some of them)
 	$(call say,bigfleet warm-up beside the tests that do without the engine)
 	@$(BIN)/bigfleet warm-up & warm=$$!; \
-	$(BIN)/python -m pytest -n 2 tests --ignore=tests/e2e $(LATER:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
+	$(BIN)/python -m pytest -n 2 tests bench/tests --ignore=tests/e2e $(LATER:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
 	wait $$warm
 	$(call say,pytest $(LATER))
 	@$(BIN)/python -m pytest -n 2 $(LATER)

@@ -46,8 +46,7 @@ def days(report: Report) -> None:
     seed = time.time_ns() % 1_000_000
     while time.monotonic() < end or not lived:
         report.progress(f"a day of churn, seed {seed + lived}")
-        code = "import sys; sys.path.insert(0, 'tests/shard'); from day import day; day(int(sys.argv[1]))"
-        subprocess.run([sys.executable, "-c", code, str(seed + lived)], check=True)
+        subprocess.run([sys.executable, "-m", "tests.shard.rig.day", str(seed + lived)], check=True)
         lived += 1
     report.add("days of churn without a leak, a stuck machine or an idle action", lived, "days")
 

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import random
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
@@ -591,3 +592,7 @@ def day(seed: int, hours: float = 24.0) -> Story:
     finally:
         structlog.configure(**logs)
         random.setstate(dice)
+
+
+if __name__ == "__main__":
+    day(int(sys.argv[1]))

@@ -1,22 +1,15 @@
-"""Load for a shard, as a process of its own: many clusters on few connections, and how soon roll-ups are acknowledged.
+"""Load for a shard: many clusters on few connections, and how soon their roll-ups are acknowledged."""
 
-`python -m bench.shard_load --target HOST:PORT --clusters 1000 --rate 1000 --seconds 600`. One JSON line a second goes
-to stderr, one with everything to stdout at the end.
-"""
-
-import argparse
 import asyncio
 import gc
-import json
 import resource
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import grpc
 import msgspec
 
-from bench.shard_streams import Histogram, LoadedCluster, Rows, Tally
-from bigfleet.model.resources import Resources, demand
+from bigfleet.model.resources import Resources
+from bigfleet.sim.load.streams import Histogram, LoadedCluster, Rows, Tally
 from bigfleet.transport.address import dial_address
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS
 
@@ -31,7 +24,7 @@ _LAST_ACKS_SECONDS = 5.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do; see `--help`."""
+    """What to do; `python -m bench.shard_load --help` says what each means."""
 
     target: str
     clusters: int = 100
@@ -50,10 +43,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load:
-    """All clusters, and what is measured of them."""
+    """All clusters, and what is measured of them. `tell` gets the figures of each second."""
 
-    def __init__(self, options: Options) -> None:
-        self._options, self._tally = options, Tally()
+    def __init__(self, options: Options, tell: Callable[[dict[str, object]], None]) -> None:
+        self._options, self._tell, self._tally = options, tell, Tally()
         self._rows = Rows(options.rows, options.pods, options.pod, options.burst)
         target = str(dial_address(options.target))
         channels = -(-options.clusters // STREAMS_PER_CHANNEL)
@@ -104,7 +97,7 @@ class Load:
         clock = asyncio.get_running_loop().time
         before, began = _cpu_seconds(), clock()
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._tell()), group.create_task(self._send_burst())]
+            helpers = [group.create_task(self._tell_each_second()), group.create_task(self._send_burst())]
             await self._send_all(self._options.seconds)
             spent, took = _cpu_seconds() - before, clock() - began
             await _look(lambda: not tally.unanswered, _LAST_ACKS_SECONDS)
@@ -161,11 +154,11 @@ class Load:
             seconds = {name: round(there[n - 1], 2) if 0 < n <= len(there) else None for name, n in marks.items()}
             self._burst = {"pods": pods, "machines": len(there), "seconds": seconds}
 
-    async def _tell(self) -> None:
+    async def _tell_each_second(self) -> None:
         while True:
             self._tally.recent = Histogram()
             await asyncio.sleep(1.0)
-            print(json.dumps(self._figures(self._tally.recent)), file=sys.stderr, flush=True)
+            self._tell(self._figures(self._tally.recent))
 
     def _figures(self, latency: Histogram) -> dict[str, object]:
         tally = self._tally
@@ -191,52 +184,3 @@ async def _look(is_so: Callable[[], bool], seconds: float) -> None:
 def _cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def _options(arguments: Sequence[str]) -> Options:
-    parser = argparse.ArgumentParser(prog="python -m bench.shard_load", description="Put a shard under load.")
-    defaults = Options(target="")
-    parser.add_argument("--target", required=True, metavar="HOST:PORT", help="the shard, without TLS")
-    for name, kind, meaning in (
-        ("clusters", int, "streams, each a cluster of its own"),
-        ("rate", float, "roll-ups a second in all; 0 for idle streams"),
-        ("seconds", float, "for how long, once all streams are open"),
-        ("settle", float, "for how long before that, with nothing counted"),
-        ("changed", float, "share of roll-ups that change the demand"),
-        ("rows", int, "rows of a roll-up"),
-        ("pods", int, "pods of a cluster, over all rows"),
-        ("connect-rate", float, "streams opened a second"),
-        ("prefix", str, "what cluster ids begin with"),
-        ("burst", int, "pods, each on a machine of its own, that the first cluster asks for at once"),
-        ("burst-at", float, "when, in seconds from the start of the measurement"),
-    ):
-        default = getattr(defaults, name.replace("-", "_"))
-        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{meaning} (default {default})")
-    parser.add_argument("--pod", default="cpu=1,memory=2Gi", help="what one pod asks for (default %(default)s)")
-    parser.add_argument("--stranger", action="store_true", help="be an operator without features of ours")
-    given = vars(parser.parse_args(arguments))
-    for name in ("clusters", "rows", "connect_rate"):
-        if given[name] <= 0:
-            parser.error(f"--{name.replace('_', '-')}: must be above 0")
-    try:
-        given["pod"] = demand(dict(part.split("=", 1) for part in given["pod"].split(",")))
-    except ValueError as error:
-        parser.error(f"--pod: {error}; write it as in cpu=1,memory=2Gi")
-    return Options(**given)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run it as told."""
-    options = _options(arguments)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-    async def load() -> dict[str, object]:
-        return await Load(options).run()
-
-    print(json.dumps(asyncio.run(load())))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

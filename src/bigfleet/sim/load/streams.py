@@ -175,7 +175,7 @@ class LoadedCluster:
                     await asyncio.gather(self._writer, return_exceptions=True)
             self._tally.open_streams -= was_heard
             wait = 0.5 if was_heard else min(30.0, 2 * wait)
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
 
     def roll_up(self, *, waits: bool = False) -> None:
         """Send a roll-up, unless there is no stream, or frames wait to be taken and this one shall not."""
