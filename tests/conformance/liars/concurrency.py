@@ -4,20 +4,8 @@ import asyncio
 
 from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    TICK,
-    liar,
-)
-from tests.conformance.reference import (
-    ASKS_BY_CALL,
-    Context,
-    Operation,
-    Reference,
-    Request,
-    S,
-    clear_binding,
-    copied,
-)
+from tests.conformance.liars.liar import TICK, liar
+from tests.conformance.reference import ASKS_BY_CALL, Context, Operation, Reference, Request, S, clear_binding, copied
 
 
 class _LooksThenLeaps(Reference):

@@ -7,11 +7,7 @@ from typing import Any
 import grpc
 
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.reference import (
-    Reference,
-    RefusalError,
-    Request,
-)
+from tests.conformance.reference import Reference, RefusalError, Request
 
 DURABLE: dict[str, str] = {
     "MarksAreForgotten": "B1001",

@@ -4,14 +4,8 @@ import asyncio
 
 from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    liar,
-)
-from tests.conformance.reference import (
-    Reference,
-    Request,
-    copied,
-)
+from tests.conformance.liars.liar import liar
+from tests.conformance.reference import Reference, Request, copied
 
 
 @liar("B701", faults=("create-error", "configure-error"))

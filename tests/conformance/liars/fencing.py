@@ -4,16 +4,8 @@ import grpc
 
 from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    TICK,
-    liar,
-)
-from tests.conformance.reference import (
-    Reference,
-    RefusalError,
-    Request,
-    copied,
-)
+from tests.conformance.liars.liar import TICK, liar
+from tests.conformance.reference import Reference, RefusalError, Request, copied
 
 
 @liar("B301", whole=True)

@@ -1,13 +1,8 @@
 """Liars about fields."""
 
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    liar,
-)
-from tests.conformance.reference import (
-    Reference,
-    copied,
-)
+from tests.conformance.liars.liar import liar
+from tests.conformance.reference import Reference, copied
 
 
 @liar("B801")

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance.reference import (
-    Reference,
-)
+from tests.conformance.reference import Reference
 
 # Long enough for calls that are sent together to fall into, on a busy computer too.
 TICK = 0.03

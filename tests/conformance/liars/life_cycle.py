@@ -5,16 +5,8 @@ import time
 
 from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    TICK,
-    liar,
-)
-from tests.conformance.reference import (
-    Options,
-    Reference,
-    clear_binding,
-    copied,
-)
+from tests.conformance.liars.liar import TICK, liar
+from tests.conformance.reference import Options, Reference, clear_binding, copied
 
 
 @liar("B101")

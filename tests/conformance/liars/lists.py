@@ -6,15 +6,8 @@ import time
 import grpc
 
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    TICK,
-    liar,
-)
-from tests.conformance.reference import (
-    Context,
-    Reference,
-    RefusalError,
-)
+from tests.conformance.liars.liar import TICK, liar
+from tests.conformance.reference import Context, Reference, RefusalError
 
 
 @liar("B901", spares=("B208", "B215", "B906"))

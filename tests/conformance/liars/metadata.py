@@ -2,15 +2,8 @@
 
 from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    liar,
-)
-from tests.conformance.reference import (
-    Options,
-    Reference,
-    Request,
-    copied,
-)
+from tests.conformance.liars.liar import liar
+from tests.conformance.reference import Options, Reference, Request, copied
 
 
 @liar("B501", whole=True)

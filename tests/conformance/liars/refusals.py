@@ -4,9 +4,7 @@ import grpc
 
 from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.liars.liar import (
-    liar,
-)
+from tests.conformance.liars.liar import liar
 from tests.conformance.reference import (
     ASKS_BY_CALL,
     Context,

@@ -25,7 +25,7 @@ from bigfleet.operator.node_life.machines import Machines
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
+from tests.operator.fakes import FakeClock, FakeServer, settle
 
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 SHORT = "{{ .ClusterID }} {{ .MachineID }} {{ .NodeName }} {{ .Token }} {{ .NodeSelector | to_json }} {{ .ProviderID }}"
@@ -81,16 +81,6 @@ async def living(server: FakeServer, template: str = SHORT, kubelet_version: str
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def server(clock: FakeClock) -> FakeServer:
-    return FakeServer(clock)
 
 
 def token(server: FakeServer) -> str:
@@ -404,7 +394,7 @@ async def test_flags_win_over_cluster_info_and_that_over_the_kubeconfig(server: 
         ("a: [", {}, "cluster-info: "),
         ("clusters: [{cluster: {server: x, certificate-authority-data: '%'}}]", {}, "base64"),
         (None, {"ca_file": Path("/nowhere/ca.crt")}, "--ca-file /nowhere/ca.crt: cannot be read"),
-        (None, {"ca_file": Path(__file__).parents[1] / "node_life" / "fakes.py"}, "holds no certificate"),
+        (None, {"ca_file": Path(__file__)}, "holds no certificate"),
     ],
 )
 async def test_what_is_missing_is_said(server: FakeServer, published: str | None, given: Any, says: str) -> None:

@@ -16,17 +16,7 @@ from bigfleet.kube.errors import ApiError, ForbiddenError, TooManyRequestsError,
 from bigfleet.kube.objects.resources import SECRETS
 from bigfleet.operator.bootstrap import tokens as module
 from bigfleet.operator.bootstrap.tokens import MACHINE, NAMESPACE, Token, TokenError, Tokens
-from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def server(clock: FakeClock) -> FakeServer:
-    return FakeServer(clock)
+from tests.operator.fakes import FakeClock, FakeServer, settle
 
 
 @asynccontextmanager

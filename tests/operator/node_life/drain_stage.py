@@ -16,7 +16,7 @@ from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.operator.rollup.pods import Pods
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.node_life.fakes import FakeServer, settle
+from tests.operator.fakes import FakeServer, settle
 
 Kind = pb.ReclaimInstruction
 OURS = {INSTRUCTION, DEADLINE, KIND, CALLED, WAS_CORDONED}

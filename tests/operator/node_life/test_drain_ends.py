@@ -8,21 +8,11 @@ from structlog.testing import capture_logs
 from bigfleet.kube.errors import UnreachableError
 from bigfleet.kube.objects.resources import NODES, PODS
 from bigfleet.operator.node_life.holds import INSTRUCTION
+from tests.operator.fakes import FakeClock, FakeServer, settle
 from tests.operator.node_life.drain_stage import Kind, annotations, living, node, renew
-from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
 
 CORDON = "node.kubernetes.io/unschedulable"
 EVERYTHING = ({"operator": "Exists"},)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def server(clock: FakeClock) -> FakeServer:
-    return FakeServer(clock)
 
 
 async def drained_in_an_earlier_life(server: FakeServer, provider_id: str = "") -> None:

@@ -11,19 +11,8 @@ from hypothesis import strategies as st
 
 from bigfleet.kube.objects.resources import NODES, PODS
 from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND
+from tests.operator.fakes import FakeClock, FakeServer, settle
 from tests.operator.node_life.drain_stage import Kind, Life, annotations, living, node
-from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def server(clock: FakeClock) -> FakeServer:
-    return FakeServer(clock)
-
 
 # Restarts.
 

@@ -27,7 +27,7 @@ from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
+from tests.operator.fakes import FakeClock, FakeServer, settle
 
 
 class Life:

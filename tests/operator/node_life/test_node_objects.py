@@ -17,7 +17,7 @@ from bigfleet.operator.node_life.readiness import Readiness
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.operator.node_life.fakes import FakeClock, FakeServer, settle
+from tests.operator.fakes import FakeClock, FakeServer, settle
 
 
 class Life:
@@ -73,16 +73,6 @@ async def living(server: FakeServer) -> AsyncIterator[Life]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def server(clock: FakeClock) -> FakeServer:
-    return FakeServer(clock)
 
 
 def renew(server: FakeServer, name: str = "m-1", ago: float = 0.0) -> None:

@@ -14,16 +14,7 @@ from bigfleet.shard.execution.effects import (
     WithdrawInstruction,
 )
 from bigfleet.shard.execution.next_step import CALL_SECONDS, TAKEN_BACK_GRACE_SECONDS
-from tests.shard.execution.one_action import (
-    ACTIONS,
-    M,
-    P,
-    S,
-    World,
-    outcome,
-    stamp,
-    without_keeps,
-)
+from tests.shard.execution.one_action import ACTIONS, M, P, S, World, outcome, stamp, without_keeps
 
 
 @pytest.mark.parametrize("sessions", [{"prod", "old"}, set()])

@@ -9,18 +9,7 @@ from bigfleet.shard.execution.recovery import (
     FIRST_SECONDS,
     Recovered,
 )
-from tests.shard.execution.one_failure import (
-    DELETE,
-    DRAIN,
-    DRAIN_EMPTY,
-    GRACE,
-    TELL,
-    M,
-    P,
-    S,
-    World,
-    kinds,
-)
+from tests.shard.execution.one_failure import DELETE, DRAIN, DRAIN_EMPTY, GRACE, TELL, M, P, S, World, kinds
 
 
 def test_rule_1_where_the_node_was_ready_its_operator_empties_it_first() -> None:

@@ -9,17 +9,7 @@ from bigfleet.providerkit.backend import Change
 from bigfleet.sim.clusters.habits import Blob, Habits
 from bigfleet.sim.direct import NONE, Trouble
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-from tests.shard.rules.fleet import (
-    S,
-    bound,
-    calls,
-    fleet,
-    join,
-    now,
-    serving,
-    virtually,
-    workload,
-)
+from tests.shard.rules.fleet import S, bound, calls, fleet, join, now, serving, virtually, workload
 
 
 @virtually

@@ -13,20 +13,7 @@ from bigfleet.sim.clusters.habits import Blob, Habits
 from bigfleet.sim.direct import NONE, Trouble
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from tests.shard.rig.virtual import Times
-from tests.shard.rules.fleet import (
-    S,
-    bound,
-    calls,
-    cloud,
-    entries,
-    fleet,
-    join,
-    now,
-    pool,
-    serving,
-    settled,
-    virtually,
-)
+from tests.shard.rules.fleet import S, bound, calls, cloud, entries, fleet, join, now, pool, serving, settled, virtually
 
 
 @virtually

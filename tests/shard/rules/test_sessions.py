@@ -5,15 +5,7 @@ import asyncio
 from bigfleet.wire.v1alpha1 import capacity_pb2 as pb_needs
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from tests.shard.rig.virtual import REPLACED
-from tests.shard.rules.fleet import (
-    bound,
-    fleet,
-    hello,
-    join,
-    now,
-    serving,
-    virtually,
-)
+from tests.shard.rules.fleet import bound, fleet, hello, join, now, serving, virtually
 
 
 @virtually

@@ -4,19 +4,7 @@ import pytest
 
 from bigfleet.provider.records import Answer, Refusal
 from bigfleet.shard.supply.known import Changed, Doubt
-from tests.shard.supply.shown import (
-    P,
-    Q,
-    S,
-    delta,
-    doubted,
-    full,
-    known,
-    listing,
-    machine,
-    many,
-    removed,
-)
+from tests.shard.supply.shown import P, Q, S, delta, doubted, full, known, listing, machine, many, removed
 
 
 def test_rule_7_a_machine_nobody_uses_goes_with_the_full_list_that_lacks_it() -> None:

@@ -6,17 +6,7 @@ from bigfleet.model.machine import Machine
 from bigfleet.provider.records import Answer
 from bigfleet.shard.supply.known import Changed, Doubt, Incident, IncidentKind
 from bigfleet.shard.supply.table import NODE_NAME
-from tests.shard.supply.shown import (
-    P,
-    Q,
-    S,
-    delta,
-    doubted,
-    full,
-    incidents,
-    known,
-    machine,
-)
+from tests.shard.supply.shown import P, Q, S, delta, doubted, full, incidents, known, machine
 
 
 def test_rule_5_a_second_provider_with_the_same_id_is_refused_and_the_first_stays() -> None:

@@ -6,18 +6,7 @@ from bigfleet.model.machine import Machine
 from bigfleet.provider.records import Answer, Refusal
 from bigfleet.shard.supply.known import Changed, Doubt
 from bigfleet.shard.supply.table import Supply
-from tests.shard.supply.shown import (
-    P,
-    S,
-    delta,
-    doubted,
-    full,
-    known,
-    listing,
-    machine,
-    removed,
-    spoiled,
-)
+from tests.shard.supply.shown import P, S, delta, doubted, full, known, listing, machine, removed, spoiled
 
 
 def test_rule_6_a_row_of_a_list_that_began_before_the_ack_does_not_undo_it() -> None:

@@ -7,18 +7,7 @@ from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.provider.records import Answer
 from bigfleet.shard.supply.known import Changed, IncidentKind, UnaskedDrain
 from bigfleet.shard.supply.table import NODE_NAME, Supply
-from tests.shard.supply.shown import (
-    P,
-    Q,
-    S,
-    delta,
-    full,
-    incidents,
-    known,
-    listing,
-    machine,
-    stamped,
-)
+from tests.shard.supply.shown import P, Q, S, delta, full, incidents, known, listing, machine, stamped
 
 
 def test_the_first_list_makes_every_machine_known_and_the_same_again_is_no_news() -> None:

@@ -24,10 +24,7 @@ from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 if TYPE_CHECKING:
     pass
-from tests.sim.clusters.frames import (
-    S,
-    state,
-)
+from tests.sim.clusters.frames import S, state
 
 
 class StandIn:

@@ -19,13 +19,7 @@ from tests.sim.clusters.stand_in import StandIn, operator, ready_machines, runni
 
 if TYPE_CHECKING:
     from tests.conftest import PKI
-from tests.sim.clusters.frames import (
-    S,
-    reclaim,
-    request,
-    state,
-    workload,
-)
+from tests.sim.clusters.frames import S, reclaim, request, state, workload
 
 
 class TestOperator:

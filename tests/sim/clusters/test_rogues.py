@@ -15,9 +15,7 @@ from tests.sim.clusters.stand_in import StandIn, operator, ready_machines, runni
 
 if TYPE_CHECKING:
     pass
-from tests.sim.clusters.frames import (
-    workload,
-)
+from tests.sim.clusters.frames import workload
 
 
 class TestRogues:

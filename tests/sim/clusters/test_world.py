@@ -10,13 +10,7 @@ from bigfleet.sim.clusters.world import Cordon, Pods, World
 
 if TYPE_CHECKING:
     pass
-from tests.sim.clusters.frames import (
-    GIB,
-    add_node,
-    placed,
-    workload,
-    world_of,
-)
+from tests.sim.clusters.frames import GIB, add_node, placed, workload, world_of
 
 
 class TestWorld:

@@ -19,10 +19,7 @@ from tests.sim.clusters.stand_in import StandIn, ready_machines, serving
 
 if TYPE_CHECKING:
     pass
-from tests.sim.clusters.frames import (
-    UNIT,
-    reclaim,
-)
+from tests.sim.clusters.frames import UNIT, reclaim
 
 
 class TestLoad:
