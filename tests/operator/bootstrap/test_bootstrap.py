@@ -394,7 +394,7 @@ async def test_flags_win_over_cluster_info_and_that_over_the_kubeconfig(server: 
         ("a: [", {}, "cluster-info: "),
         ("clusters: [{cluster: {server: x, certificate-authority-data: '%'}}]", {}, "base64"),
         (None, {"ca_file": Path("/nowhere/ca.crt")}, "--ca-file /nowhere/ca.crt: cannot be read"),
-        (None, {"ca_file": Path(__file__)}, "holds no certificate"),
+        (None, {"ca_file": Path(__file__).with_name("__init__.py")}, "holds no certificate"),
     ],
 )
 async def test_what_is_missing_is_said(server: FakeServer, published: str | None, given: Any, says: str) -> None:
