@@ -25,10 +25,13 @@ from bigfleet.transport.identity import Kind, peer_identity, refusals_abort, req
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
+from tests.shared.program import heed_signals_in_children
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("bigfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("bigfleet")
+
+heed_signals_in_children()
 
 DAY = timedelta(days=1)
 

@@ -11,6 +11,7 @@ import pytest
 
 from bigfleet.provider.epoch import MAX_EPOCH, EpochError, EpochFile
 from bigfleet.transport.identity import IdentityError
+from tests.shared.program import child
 
 NOON = 1_767_225_600
 
@@ -183,13 +184,11 @@ def held(path: Path) -> Iterator["subprocess.Popen[str]"]:
         "import pathlib, sys; from bigfleet.provider.epoch import EpochFile;"
         "file = EpochFile.start(pathlib.Path(sys.argv[1]), 's1'); print('holds', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with child([sys.executable, "-c", code, str(path)], stdin=pipe, stdout=pipe) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "holds\n"
         yield process
-        process.kill()
 
 
 def test_a_second_process_of_the_same_shard_is_refused_by_name(path: Path, held: "subprocess.Popen[str]") -> None:

@@ -16,6 +16,7 @@ from bigfleet.providerkit.ledger.entry import Entry, Operation
 from bigfleet.providerkit.ledger.fence import Mark, Token
 from bigfleet.providerkit.store import SQLiteStore, StateError, Write
 from tests.providerkit.kit_toy import SHAPE
+from tests.shared.program import child
 
 ENTRY = Entry(
     id="m-0",
@@ -72,7 +73,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         """
     )
     command = [sys.executable, "-c", writer, str(tmp_path / "state")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(20)]
         os.kill(process.pid, signal.SIGKILL)

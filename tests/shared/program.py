@@ -1,14 +1,37 @@
-"""One process of ours in a test, heard by the lines it logs."""
+"""Processes in tests: which signals they get, that they end with the test, and what they log."""
 
 import asyncio
 import json
 import signal
-from contextlib import suppress
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 DEADLINE = 60.0
 """How long anything may take before it counts as not happening."""
+
+
+def heed_signals_in_children() -> None:
+    """Have every process that is started from here on end by the signals that end a program.
+
+    A shell starts background jobs with SIGINT ignored, and what is ignored stays ignored in every child, so that a
+    test could not interrupt one. What is caught is the default again in a child. This process ignores it as before.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+@contextmanager
+def child(command: Sequence[str | Path], **options: Any) -> Iterator["subprocess.Popen[str]"]:
+    """A process whose streams are text, and which is killed at the end where it has not ended by then."""
+    with subprocess.Popen(command, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Program:

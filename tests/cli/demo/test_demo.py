@@ -7,8 +7,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.world import World
 from bigfleet.sim.story import StoryError
 from bigfleet.transport.address import AddressError
+from tests.shared.program import child
 
 SCRIPT = Path(sys.executable).parent / "bigfleet"
 S = MachineState
@@ -37,10 +38,18 @@ S = MachineState
 pytestmark = pytest.mark.timeout(300)
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+@contextmanager
+def playing(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A demo with its files in the folder. However the test ends, none of its processes goes on."""
     environment = {**os.environ, "TMPDIR": str(folder)}
-    command = [str(SCRIPT), "demo", "--fast"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    pipe = subprocess.PIPE
+    try:
+        with child([SCRIPT, "demo", "--fast"], stdout=pipe, stderr=pipe, env=environment) as demo:
+            yield demo
+    finally:
+        for left in running(folder):
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
 
 
 def running(folder: Path) -> list[int]:
@@ -62,8 +71,9 @@ def wait_for_end(pid: int) -> None:
 
 class TestProcess:
     def test_the_story_is_told_and_true_and_leaves_nothing_behind(self, tmp_path: Path) -> None:
-        demo = start(tmp_path)
-        out, err = demo.communicate()
+        with playing(tmp_path) as demo:
+            out, err = demo.communicate()
+            left = running(tmp_path)
         assert (demo.returncode, err) == (0, ""), out
         said = [
             "Loading the decision engine",
@@ -96,23 +106,25 @@ class TestProcess:
         assert re.search(r"machines: 29 OnDemand Speculative, 6 Spot Speculative \| \$0\.00 an hour", out)
         assert re.search(r"shard up, epoch \d+, decision \d+ in \d+\.\d ms", out)
         assert list(tmp_path.iterdir()) == []
-        assert running(tmp_path) == []
+        assert left == []
 
-    def test_however_it_is_ended_no_process_is_left(self, tmp_path_factory: pytest.TempPathFactory) -> None:
-        # Folders of their own with short names: a socket's path has at most 107 bytes.
-        ends = [(number, tmp_path_factory.mktemp(number.name)) for number in (signal.SIGINT, signal.SIGKILL)]
-        demos = [(number, folder, start(folder)) for number, folder in ends]
-        for number, folder, demo in demos:
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+    def test_however_it_is_ended_no_process_is_left(
+        self, tmp_path_factory: pytest.TempPathFactory, number: signal.Signals, code: int
+    ) -> None:
+        # A folder with a short name: a socket's path has at most 107 bytes.
+        folder = tmp_path_factory.mktemp(number.name)
+        with playing(folder) as demo:
             assert demo.stdout is not None
             assert any("Morning:" in line for line in demo.stdout)
             (shard,) = running(folder)
             demo.send_signal(number)
             _, err = demo.communicate()
             wait_for_end(shard)
-            assert err == ""
-            assert demo.returncode == (130 if number == signal.SIGINT else -number)
-            assert running(folder) == []
-        assert list(ends[0][1].iterdir()) == []
+            left = running(folder)
+        assert (demo.returncode, err, left) == (code, "", [])
+        # Nobody can clear up after kill -9.
+        assert number is signal.SIGKILL or list(folder.iterdir()) == []
 
     def test_a_folder_too_deep_for_a_socket_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         folder = tmp_path / ("deep" * 25)

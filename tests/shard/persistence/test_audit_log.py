@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigfleet.shard.persistence.audit_log import AuditError, AuditLog, Record
+from tests.shared.program import child
 
 RECORD = Record(
     at="2026-01-01T00:00:00.250Z",
@@ -272,7 +273,7 @@ class TestWhatGoesWrong:
             """
         )
         command = [sys.executable, "-c", program, str(path), msgspec.json.encode(RECORD).decode()]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with child(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             said = [process.stdout.readline() for _ in range(200)]
             os.kill(process.pid, signal.SIGKILL)

@@ -32,6 +32,7 @@ from bigfleet.shard.execution.commitment import Commitment, Step
 from bigfleet.shard.execution.effects import Ask, Effect, Keep
 from bigfleet.shard.execution.lifecycle import Execute
 from bigfleet.shard.persistence.journal import Batch, Journal, JournalError, Kept, Values
+from tests.shared.program import child
 
 KEY = NeedKey("5f0c" * 8, "gang-7", (("cpu", 4000), ("memory", 2**24)))
 STAMP = Stamp(KEY, 100, PenaltyBucket.ZERO, PenaltyBucket.PINNED, 8812)
@@ -353,9 +354,9 @@ class TestFilesThatCannotBeUsed:
             "journal = Journal.open(Path(sys.argv[1]), 's1'); print(flush=True); sys.stdin.read(); journal.close()"
         )
         command = [sys.executable, "-c", program, str(path)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"\n"
+            assert process.stdout.readline() == "\n"
             assert "another process has it; stop that one" in refusal(path)
             process.communicate()
         assert not loaded(path).found

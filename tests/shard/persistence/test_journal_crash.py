@@ -24,8 +24,10 @@ from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.shard.demand.table import KeptCluster
 from bigfleet.shard.execution.commitment import Commitment, Step
 from bigfleet.shard.persistence.journal import Batch, Journal, Kept, Values
+from tests.shared.program import child
 
 KEY = NeedKey("5f0c" * 8, "", (("cpu", 4000),))
+ROOT = Path(__file__).parents[3]
 KILLS = 32
 
 
@@ -122,8 +124,8 @@ class Nursery:
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    command = [sys.executable, __file__]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "tests.shard.persistence.test_journal_crash"]
+    with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
         yield Nursery(process)
         process.communicate()
     assert process.returncode == 0

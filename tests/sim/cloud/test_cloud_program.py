@@ -17,6 +17,7 @@ import pytest
 
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
+from tests.shared.program import child
 
 SCRIPT = str(Path(sys.executable).with_name("bigfleet"))
 POOL = {
@@ -39,7 +40,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def served(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A cloud and its address; whoever has not ended it by then ends it at the end, by a signal as a person would."""
     command = [SCRIPT, "provider", "sim", "--listen", "127.0.0.1:0", *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as cloud:
+    with child(command, stderr=subprocess.PIPE) as cloud:
         try:
             assert cloud.stderr is not None
             said = ""

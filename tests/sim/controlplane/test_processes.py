@@ -4,7 +4,6 @@ import os
 import signal
 import ssl
 import stat
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +18,7 @@ from bigfleet.sim.controlplane.certificates import Authority, Pair
 from bigfleet.sim.controlplane.children import Child
 from bigfleet.sim.controlplane.errors import ControlPlaneError
 from bigfleet.sim.controlplane.places import Record
+from tests.shared.program import child
 
 SLEEP = ["/bin/sh", "-c", "sleep 1000"]
 
@@ -133,8 +133,7 @@ from bigfleet.sim.controlplane.children import Child
 Child("x", ["/bin/sh", "-c", "exec 9> {alive}; exec sleep 1000"], pathlib.Path("{tmp_path}")).start()
 signal.pause()
 """
-    parent = subprocess.Popen([sys.executable, "-c", code])
-    with alive.open("rb") as held_open_by_the_child:
+    with child([sys.executable, "-c", code]) as parent, alive.open("rb") as held_open_by_the_child:
         parent.kill()
         parent.wait()
         # Ends when nobody has the pipe open any more.
