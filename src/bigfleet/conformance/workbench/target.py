@@ -10,6 +10,7 @@ import grpc
 from bigfleet.conformance.errors import BrokenError, RefusedError, StuckError
 from bigfleet.conformance.workbench.records import at_work, label, told
 from bigfleet.conformance.workbench.requests import Ask
+from bigfleet.conformance.workbench.tasks import to_the_end
 from bigfleet.conformance.workbench.witness import Witness
 from bigfleet.model.machine import MachineState
 from bigfleet.transport.address import Address
@@ -65,7 +66,8 @@ class Target:
             return answer
 
         try:
-            ack = await self._called(ask.call.value, ask, send)
+            # A call that is broken off may still arrive, after the look that follows it.
+            ack = await to_the_end(self._called(ask.call.value, ask, send))
         except RefusedError as refused:
             self.witness.refused(ask, refused.code)
             raise

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 async def together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -15,11 +17,12 @@ async def together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
         raise errors.exceptions[0] from None
 
 
-async def to_the_end(step: Coroutine[Any, Any, None]) -> None:
+async def to_the_end(step: Coroutine[Any, Any, _T]) -> _T:
     """Take a step that a cancellation must not break off: it ends first, and the cancellation goes on after it."""
     task = asyncio.create_task(step)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await task
+        # Whether it succeeds no longer matters to anybody; that it is over does.
+        await asyncio.gather(task, return_exceptions=True)
         raise
