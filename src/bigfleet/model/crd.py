@@ -35,14 +35,14 @@ TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 def _always(value: _T) -> _T:
-    """A default that is written out all the same: omit_defaults leaves out constants, never what a factory made."""
+    """A default that is written out nevertheless: `omit_defaults` leaves out constants, but not what a factory made."""
     field: _T = msgspec.field(default_factory=lambda: value)
     return field
 
 
 # gc=False is safe throughout: these are frozen trees made from JSON, which cannot hold a cycle.
 class _Value(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """What all structs here share."""
+    """The options that all structs here share: frozen, camel case in JSON, defaults left out."""
 
 
 class OwnerReference(_Value, frozen=True, kw_only=True):
@@ -323,7 +323,10 @@ def _choices(path: str, struct: type[Manifest]) -> tuple[str, ...]:
 
 
 def _wrong_key(path: str, document: dict[str, Any], struct: type[Manifest]) -> str:
-    """The key at fault in the mapping that msgspec's path ends in: it does not say, so each is tried alone."""
+    """The key at fault in the mapping that msgspec's path ends in.
+
+    msgspec does not name the key, so each one is tried alone.
+    """
     mapping: Any = document
     for name, position in re.findall(r"(\w+)|\[(\d+)\]", path):
         mapping = mapping[name or int(position)]

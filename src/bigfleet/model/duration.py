@@ -22,7 +22,7 @@ class DurationError(ValueError):
 def parse(given: object) -> float:
     """The seconds that a text with units, or a number of seconds, stands for; DurationError for anything else."""
     if isinstance(given, str) and len(given) <= _MAX_TEXT and _TEXT.fullmatch(given):
-        # Binary fractions would make 1100ms another time than 1.1s.
+        # In decimal, since with binary fractions 1100ms would not equal 1.1s.
         seconds = float(sum(Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(given)))
     elif isinstance(given, int | float) and not isinstance(given, bool):
         seconds = float(given) if abs(given) <= MAX_SECONDS else -1.0

@@ -13,22 +13,22 @@ KUBELET_VERSION = "bigfleet.lucy.sh/kubelet-version"
 """Which kubelet a machine's image has, where its provider says so."""
 
 CONFORMANCE_FAULT = "conformance.bigfleet.lucy.sh/fault"
-"""On a machine that lets something go wrong for the conformance suite: what. It strikes every call of its kind, except
-one made out of Failed, which works."""
+"""Names the fault of a machine that fails on purpose, for the conformance suite. The fault strikes every call of its
+kind, except a call made out of Failed, which works."""
 
 CONFORMANCE_SECONDS = "conformance.bigfleet.lucy.sh/seconds"
-"""Beside it, for create-late and join-late: after how many seconds."""
+"""Says of a machine with the fault create-late or join-late how many seconds late it is."""
 
 
 def of_fields(instance_type: str, zone: str, capacity_type: CapacityType) -> dict[str, str]:
-    """The labels that a machine's fields make; they win over a provider's of the same name."""
+    """The labels that are made from a machine's fields; they win over the provider's labels of the same name."""
     paid = "" if capacity_type is CapacityType.UNSPECIFIED else capacity_type.label
     made = {INSTANCE_TYPE: instance_type, ZONE: zone, CAPACITY_TYPE: paid}
     return {name: value for name, value in made.items() if value}
 
 
 def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
-    """Whether labels meet a requirement, as Kubernetes reads it: an absent label is not in any list of values."""
+    """Whether labels meet a requirement as Kubernetes reads it, to which an absent label is in no list of values."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case Operator.IN:

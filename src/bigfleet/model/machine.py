@@ -56,7 +56,7 @@ class Call(enum.Enum):
 
 
 class Presence(enum.Enum):
-    """Whether a field must be there."""
+    """Whether a field must be empty, must be set, or may be either."""
 
     EMPTY = "empty"
     SET = "set"
@@ -68,13 +68,17 @@ class Presence(enum.Enum):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One legal use of a call: from `source`, with that host, through `via`, to `end`."""
+    """One legal use of a call."""
 
     call: Call
     source: MachineState
+    """The state in which the machine must be."""
     host: Presence
+    """Whether the machine must have a host."""
     via: MachineState
+    """The state in which the machine is while the provider is at work."""
     end: MachineState
+    """The state in which the machine is when the provider has done its work."""
 
 
 _S = MachineState
@@ -96,7 +100,7 @@ TRANSITIONAL: frozenset[MachineState] = frozenset(ask.via for ask in ASKS)
 
 
 class Invariant(msgspec.Struct, frozen=True):
-    """What a record in some state must look like."""
+    """Which fields the record of a machine in one state must have."""
 
     host: Presence
     cluster: Presence
@@ -143,8 +147,8 @@ _ASKS_BY_CALL: Mapping[tuple[Call, MachineState], Ask] = {(ask.call, ask.source)
 def acknowledged(ask: Ask, host: bool, cluster: bool) -> MachineState:
     """The state that a provider's ack shows: `via`, or `end` at once where no record in `via` could be well formed.
 
-    A Failed machine without a cluster has nothing to drain, one without a host nothing to delete. Configure sets the
-    cluster with its first step, Create and Delete clear it, Drain keeps it to the end.
+    A Failed machine without a cluster has nothing to drain, and one without a host has nothing to delete (ADR 8).
+    Configure sets the cluster with its first step, Create and Delete clear it, and Drain keeps it to the end.
     """
     invariant = INVARIANTS[ask.via]
     bound = ask.call is Call.CONFIGURE or (cluster and ask.call is Call.DRAIN)
@@ -173,17 +177,25 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     host: Host | None = None
     zone: str = ""
     price_per_hour: float = 0.0
+    """In dollars."""
     interruption_probability: float = 0.0
+    """The chance, from 0 to 1, that the provider takes the machine back by itself."""
     resources: Resources = ()
+    """What the hardware has."""
     allocatable: Resources | None = None
+    """What pods may use; None where the provider does not say."""
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The provider's own labels; `labels.of_fields` adds those that are made from fields."""
     last_error: str = ""
+    """Why the last transition failed, in the provider's words."""
     cluster: str = ""
+    """The cluster that the machine is bound to; empty for none."""
     shard_metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What the shard stored with Configure; the provider echoes it and does not interpret it."""
 
     @property
     def usable(self) -> Resources:
-        """What pods may use: allocatable, or all resources where the provider says nothing else."""
+        """What pods may use: `allocatable`, or all of `resources` where the provider does not say."""
         return self.resources if self.allocatable is None else self.allocatable
 
 

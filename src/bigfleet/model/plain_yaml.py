@@ -56,7 +56,7 @@ def documents(text: str) -> Iterator[tuple[int, object]]:
 def _plain(event: Any, events: Iterator[yaml.Event], depth: int) -> object:
     """The value that begins with this event.
 
-    Events, not yaml.compose: its recursion in C overflows the stack on deeply nested text.
+    It is built from events and not by yaml.compose, whose recursion in C overflows the stack on deeply nested text.
     """
     if depth == 0:
         raise _refused(event, f"nested more than {MAX_NESTING} deep")

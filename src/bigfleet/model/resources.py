@@ -27,7 +27,7 @@ _KIB_NANO = 1024 * _NANO
 _BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
 
 PODS = "pods"
-"""The dimension of which every unit takes one."""
+"""The resource of which every unit takes at least one: places for pods on a machine."""
 
 
 class ResourceError(ValueError):
@@ -89,7 +89,7 @@ def quantities(vector: Resources) -> dict[str, str]:
 
 
 def total(parts: Iterable[tuple[Resources, int]]) -> Resources:
-    """The sum of vectors, each taken so many times."""
+    """The sum of vectors, each multiplied by the number beside it."""
     sums: dict[str, int] = {}
     for vector, times in parts:
         for name, units in vector:

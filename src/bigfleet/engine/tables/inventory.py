@@ -73,9 +73,9 @@ class Inventory:
         self.rankings = 0
         """How often all ranks were given anew; in between, a machine keeps its rank for as long as it is there."""
         self.generation = 0
+        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.edits = 0
         """How often machines were applied or removed."""
-        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.key_columns = [self.own]
         """All columns that hold numbers of `keys`, those of other tables too."""
         self._news = Column(np.uint8)

@@ -100,9 +100,9 @@ class NeedsTable:
         )
         inventory.key_columns.append(self.own)
         self.generation = 0
+        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.edits = 0
         """How often rows were changed."""
-        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
         self.spread_start = Column(np.int64)
         self.spread_start.append(0)
         self.spread_topology = Column(np.int32)

@@ -1,7 +1,7 @@
 """Aggregation: a cluster's requests become rows, at the cost of what changed.
 
-One row per profile and unit size, at most 64 sizes a profile and then neighbours together; one row per gang and
-profile. The sums are exact; a row's unit is the largest of its members, per dimension.
+There is one row per profile and unit size, and one row per gang and profile. Past 64 sizes of one profile, neighbouring
+sizes share a row. The sums are exact; a row's unit is the largest of its members, per dimension.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from bigfleet.model.demand.row_sizes import neighbours
 from bigfleet.model.resources import Resources, largest, total
 
 MAX_SIZES = 64
-"""Rows that one profile may take, gangs aside."""
+"""How many rows one profile may take; its gangs are not counted."""
 
 
 class Aggregator:
@@ -61,11 +61,11 @@ class Aggregator:
             self._withdraw(former)
 
     def needs(self) -> tuple[Need, ...]:
-        """The rows, ordered by fingerprint, group and unit: the same for the same requests."""
+        """The rows, ordered by fingerprint, group and unit, so that the same requests always give the same rows."""
         return tuple(row for place in sorted(self._pools) for row in self._pools[place].rows())
 
     def row(self, namespace: str, name: str) -> NeedKey | None:
-        """The row in which a request stands."""
+        """The key of the row that counts a request; None for a request that was never put."""
         unit = self._units.get((namespace, name))
         if unit is None:
             return None
@@ -79,7 +79,7 @@ class Aggregator:
 class _Pool:
     """The units of one profile and group, counted by size, and the rows they last made.
 
-    Which sizes share a row depends on which sizes there are, not on how common each is: so rows keep their identity
+    Which sizes share a row depends on which sizes there are, not on how common each is. So rows keep their identity
     while pods come and go, and most changes touch a sum only.
     """
 
@@ -89,8 +89,10 @@ class _Pool:
         self._profile, self._group = profile, group
         self._sizes: dict[Resources, int] = {}
         self._cut: dict[Resources, _Row] | None = None
+        """The row of each size; None while the sizes have changed and are not yet cut into rows again."""
         self._rows: tuple[Need, ...] = ()
         self._stale = True
+        """Whether a count has changed since `_rows` was made."""
 
     def add(self, size: Resources) -> None:
         self._count(size, self._sizes.get(size, 0) + 1)
@@ -147,7 +149,7 @@ class _Pool:
 
 
 class _Row:
-    """Sizes that share a row, their largest, and the row they last made."""
+    """Sizes that share a row, the largest of them per dimension, and the Need that they last made."""
 
     __slots__ = ("need", "sizes", "unit")
 
@@ -158,7 +160,7 @@ class _Row:
 
 
 def aggregate(requests: Iterable[CapacityRequest]) -> tuple[Need, ...]:
-    """The rows of so many requests, from scratch."""
+    """The rows that these requests make, worked out from scratch."""
     aggregator = Aggregator()
     for request in requests:
         aggregator.put(request)

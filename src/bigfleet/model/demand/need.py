@@ -16,16 +16,16 @@ class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
-    """One row: so much in all, made of units of at most this size, all with one profile.
-
-    A row without a unit comes from somebody else's operator and is divisible: it may be cut anywhere. A gang
-    (SAME in the profile) stands in one row, named by its group.
-    """
+    """One row of demand: a sum of requests that all have one profile, and the size of the units it is made of."""
 
     profile: Profile
     aggregate: Resources
+    """The sum of all requests in the row."""
     unit: Resources
+    """The largest request in the row, per dimension. Empty in a row of somebody else's operator: such a row is
+    divisible, which means that it may be cut anywhere."""
     group: str = ""
+    """The name of the gang that the row is (a profile with SAME); empty for plain demand."""
 
     def __post_init__(self) -> None:
         if self.unit:
@@ -50,14 +50,16 @@ class Need(msgspec.Struct, frozen=True, gc=False):
 
 
 class Daemon(msgspec.Struct, frozen=True, gc=False):
-    """What a DaemonSet takes from every node that matches it."""
+    """What a DaemonSet takes from every node that it runs on."""
 
     requirements: tuple[Requirement, ...]
+    """Which nodes the DaemonSet runs on; without any, on all of them."""
     resources: Resources
+    """What one of its pods takes."""
 
 
 class UnrequestedNode(msgspec.Struct, frozen=True, gc=False):
-    """A node that runs pods for which no request exists, with the highest stakes among them."""
+    """A node that runs pods for which no request exists, with the highest priority and penalties among those pods."""
 
     node: str
     priority: int
@@ -70,8 +72,12 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     cluster_id: str
     timestamp_unix_nanos: int
+    """When the operator took the roll-up, by the operator's clock; the shard only echoes it."""
     needs: tuple[Need, ...]
     daemons: tuple[Daemon, ...] = ()
     empty_nodes: tuple[str, ...] = ()
+    """The nodes on which nothing but daemons runs."""
     partial_demand: bool = False
+    """Whether pods may run in the cluster that no need counts."""
     unrequested_nodes: tuple[UnrequestedNode, ...] = ()
+    """Every node that runs a pod without a request, daemons aside."""

@@ -74,7 +74,7 @@ class WhenUnsatisfiable(enum.IntEnum):
 
 
 class Spread(msgspec.Struct, frozen=True, order=True, gc=False):
-    """How far the domains of a topology key may differ in what they hold."""
+    """How far the domains of a topology key may differ in the number of units that they hold."""
 
     topology_key: str
     max_skew: int
@@ -96,7 +96,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     interruption: PenaltyBucket = PenaltyBucket.ZERO
     reclamation: PenaltyBucket = PenaltyBucket.ZERO
     max_per_machine: int = 0
+    """How many units one machine may serve; 0 for no limit."""
     fingerprint: str = ""
+    """A digest of all other fields. It is always worked out anew, so nobody passes it."""
 
     def __post_init__(self) -> None:
         if not INT32_MIN <= self.priority <= INT32_MAX:

@@ -28,12 +28,14 @@ class RequestError(ValueError):
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
-    """One request as aggregation sees it. Units of one profile and group, in one place, add up."""
+    """One request as aggregation sees it: what kind of demand it is, and how much."""
 
     profile: Profile
     group: str
+    """The name of its gang; empty for plain demand."""
     size: Resources
     place: tuple[str, str]
+    """The profile's fingerprint and the group. Units that agree in both add up."""
 
 
 class Reader:
@@ -107,6 +109,7 @@ def _profile(spec: CapacityRequestSpec, name: str) -> Profile:
 
 @contextlib.contextmanager
 def _naming(name: str, place: str) -> Iterator[None]:
+    """Let an error about a part of a request name the request and the field, which begins with `place`."""
     try:
         yield
     except ProfileError as error:

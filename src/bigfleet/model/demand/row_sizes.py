@@ -1,8 +1,8 @@
-"""Sharing rows: how a profile with too many unit sizes is cut into at most so many groups of neighbours.
+"""Sharing rows: how a profile with too many unit sizes is cut into a limited number of groups of neighbours.
 
-A shared row asks for machines that fit its largest member, so what shares a row should be alike, relative to its own
-size and in every dimension. One order by size would put narrow-and-tall beside wide-and-flat; instead the widest group
-is cut in half across its widest side, again and again.
+A shared row asks for machines that fit its largest member. So the sizes that share a row should be alike in every
+dimension, relative to their own size. One order by size would put narrow-and-tall beside wide-and-flat; instead the
+widest group is cut in half across its widest side, again and again.
 """
 
 import heapq
@@ -15,13 +15,18 @@ _STEP_BITS = 12  # steps in one doubling, as a power of two
 
 
 class _Box(NamedTuple):
-    """Sizes that share a row so far, ordered widest first; `first` makes the order total."""
+    """Sizes that share a row so far. Boxes compare by their first two fields, so the widest box comes first."""
 
     narrowness: int
+    """The width of the widest side, negative."""
     first: int
+    """The first member; it makes the order total."""
     members: list[int]
+    """The sizes, by their position among all sizes."""
     side: int
+    """The dimension in which the box is widest."""
     middle: int
+    """Where the box is cut across that side."""
 
 
 def neighbours(sizes: Iterable[Resources], limit: int) -> list[list[Resources]]:
@@ -39,7 +44,7 @@ def neighbours(sizes: Iterable[Resources], limit: int) -> list[list[Resources]]:
         low = [i for i in box.members if points[i][box.side] <= box.middle]
         high = [i for i in box.members if points[i][box.side] > box.middle]
         if not high:
-            # Even the widest box is but one point: sizes that differ by less than a step.
+            # Even the widest box is a single point: its sizes differ by less than a step.
             break
         heapq.heapreplace(boxes, _box(low, points))
         heapq.heappush(boxes, _box(high, points))
