@@ -23,7 +23,7 @@ from bigfleet.engine.engine import Decision, Engine
 from bigfleet.engine.records import MachineRecord, Policy
 from bigfleet.engine.warmup import warm_up
 from bigfleet.model.demand.need import Need
-from bigfleet.sim.demand import SHAPES, Shape
+from bigfleet.sim.demand import SHAPES, FleetShape
 from bigfleet.sim.fleet import Fleet, generate
 
 DECISIONS, MOST_DECISIONS = 50, 200
@@ -88,12 +88,12 @@ class _Expectation:
     """What a decision on the next shape would take if time grew with the square, to leave out what never ends."""
 
     def __init__(self) -> None:
-        self._last: tuple[Shape, float] | None = None
+        self._last: tuple[FleetShape, float] | None = None
 
-    def saw(self, shape: Shape, taken: float) -> None:
+    def saw(self, shape: FleetShape, taken: float) -> None:
         self._last = shape, taken
 
-    def allows(self, report: Report, name: str, shape: Shape, what: str) -> bool:
+    def allows(self, report: Report, name: str, shape: FleetShape, what: str) -> bool:
         if self._last is None:
             return True
         smaller, taken = self._last

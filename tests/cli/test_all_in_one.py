@@ -151,7 +151,8 @@ def test_certificates_are_for_processes_of_their_own(tmp_path: Path) -> None:
     result = run("--config", file, state=tmp_path)
     assert result.returncode == 1
     assert result.stderr == (
-        "bigfleet: TLS: not here: run `bigfleet shard` and `bigfleet provider sim`, each with its certificate\n"
+        "bigfleet: TLS: not in one process: run `bigfleet shard` and `bigfleet provider sim`, "
+        "each with its certificate\n"
     )
 
 

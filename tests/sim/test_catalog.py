@@ -11,11 +11,11 @@ from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.labels import RACK
 from bigfleet.model.machine import CapacityType, MachineState, check_invariants
 from bigfleet.sim import catalog
-from bigfleet.sim.demand import SHAPES, Shape
+from bigfleet.sim.demand import SHAPES, FleetShape
 from bigfleet.sim.fleet import Fleet, generate
 
-SHARED = Shape(name="shared", machines=1_000, clusters=4, rows=1_500)
-WHOLE = Shape(name="whole", machines=1_200, clusters=5, units=1_200)
+SHARED = FleetShape(name="shared", machines=1_000, clusters=4, rows=1_500)
+WHOLE = FleetShape(name="whole", machines=1_200, clusters=5, units=1_200)
 
 
 @pytest.fixture(scope="module", params=[SHARED, WHOLE], ids=lambda shape: shape.name)
@@ -116,7 +116,7 @@ def test_a_settled_fleet_is_at_rest_and_one_row_in_fifty_goes_without(fleet: Fle
 
 def test_demand_beyond_the_machines_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'crowded': 100 machines"):
-        generate(Shape(name="crowded", machines=100, clusters=2, rows=5_000))
+        generate(FleetShape(name="crowded", machines=100, clusters=2, rows=5_000))
 
 
 def test_the_bench_shapes_are_those_of_the_budget_table() -> None:

@@ -1,4 +1,4 @@
-"""`bigfleet all-in-one`: a shard and the simulated cloud in one process; nothing else is needed."""
+"""`bigfleet all-in-one`: a shard and the simulated cloud in one process."""
 
 import inspect
 from collections.abc import Callable
@@ -25,14 +25,14 @@ ALL_IN_ONE_EPILOG = (
 )
 
 CLOUD_STATE = "cloud.state"
-"""In the data directory: the cloud's machines, and beside it, with `.cloud` at its end, its hosts."""
+"""The file in the data directory that holds the cloud's machines. Its hosts are in the same file name with `.cloud`."""
 
-# With certificates the cloud would need one of its own.
+# Flags of `bigfleet shard` that are left out: with TLS the cloud would need a certificate of its own.
 _NOT_HERE = {"tls_cert", "tls_key", "tls_ca"}
 
 
 def _with_flags_of_shard(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take what `bigfleet shard` takes, in the place of its own `settings`."""
+    """Let a command take the flags of `bigfleet shard` in the place of its own argument `settings`."""
     own = [each for each in inspect.signature(command).parameters.values() if each.name != "settings"]
     taken = [each for name, each in inspect.signature(shard).parameters.items() if name not in _NOT_HERE]
     known = {each.name for each in own}
@@ -52,14 +52,13 @@ def all_in_one(
 ) -> None:
     """Run a shard and a simulated cloud in one process until told to stop; a coordinator comes with a later release.
 
-    For a laptop: plaintext, and what is not here is as in `bigfleet shard`; providers that are named serve beside the
-    cloud. Machines and what was decided about them are kept in the data directory, and the next start goes on with
-    them.
+    For a laptop: there is no TLS. All other settings are those of `bigfleet shard`; a provider that is named serves
+    beside the cloud. Machines and decisions are kept in the data directory, and the next start goes on with them.
     """
     loaded = load(config, {key: value for key, value in settings.items() if value != []})
     if loaded.tls is not None:
         raise ConfigError(
-            "TLS", "not here: run `bigfleet shard` and `bigfleet provider sim`, each with its certificate"
+            "TLS", "not in one process: run `bigfleet shard` and `bigfleet provider sim`, each with its certificate"
         )
     if print_config:
         typer.echo(shown(loaded), nl=False)
@@ -74,9 +73,9 @@ def all_in_one(
 
 
 async def _serve(config: Config, backend: Backend, store: Store) -> None:
-    from bigfleet.shard.run import serve  # noqa: PLC0415 - the compiler takes longer to import than others run
+    from bigfleet.shard.run import serve  # noqa: PLC0415 - the compiler takes seconds to import
 
     async with serving(backend, store, Endpoint(TCPAddress("127.0.0.1", 0))) as cloud:
-        # By the scheme of its hosts, as a fleet of several clouds would name them.
+        # The provider is named after the scheme of its hosts, as it would be in a fleet of several clouds.
         provider = Provider(backend.scheme, cloud.address)
         await serve(msgspec.structs.replace(config, providers=(provider, *config.providers)))

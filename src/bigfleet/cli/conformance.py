@@ -78,7 +78,7 @@ def conformance(
     tls = None if files is None else LiveTLS.start(files)
     if tls is not None and tls.identity.kind is not Kind.SHARD:
         raise InputError(f"--tls-cert names {tls.identity}; a provider takes mutating calls from bigfleet://shard/<id>")
-    # Made before the run: one that cannot be written to must not cost an hour first.
+    # The folder is made before the run, so that one that cannot be written to is noticed at once and not after an hour.
     folder = None if report is None else _folder(report)
     options = Options(
         address=dial_address(target),
@@ -104,7 +104,7 @@ def conformance(
 
 
 async def _watched(options: Options) -> Report:
-    """Run under the eyes of a person. SIGTERM, as of a CI job that is called off, ends it as Ctrl-C does: in order."""
+    """Run the suite and show it on the terminal. SIGTERM, as a CI system sends it, ends the run in order, as Ctrl-C."""
     if (run := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, run.cancel)
     with Terminal(console()) as terminal:

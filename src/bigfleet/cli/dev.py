@@ -69,7 +69,9 @@ def down(name: Name = "dev") -> None:
 def env(name: Name = "dev") -> None:
     """Print what points a shell at a cluster: KUBECONFIG, and a PATH on which a fitting kubectl is first."""
     with _plainly():
-        record = next((each.record for each in places.sights() if (each.name, each.state) == (name, "running")), None)
+        record = next(
+            (each.record for each in places.list_clusters() if (each.name, each.state) == (name, "running")), None
+        )
         if record is None:
             # A shell that evaluates this must not go on with whichever cluster it was pointed at before.
             typer.echo("export KUBECONFIG=/dev/null")
@@ -84,7 +86,7 @@ def env(name: Name = "dev") -> None:
 def list_() -> None:
     """Show the clusters of this machine's user."""
     typer.echo(_COLUMNS.format("NAME", "STATE", "VERSION", "AGE", "KUBECONFIG"))
-    for each in places.sights():
+    for each in places.list_clusters():
         record = each.record
         if record is None:
             typer.echo(_COLUMNS.format(each.name, each.state, "", "", "").rstrip())
@@ -103,7 +105,7 @@ def binaries() -> None:
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """One line for what a person can mend."""
+    """End with one line on standard error where something is wrong that a person can mend."""
     try:
         yield
     except ControlPlaneError as error:

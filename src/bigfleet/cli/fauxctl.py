@@ -1,14 +1,10 @@
-"""Programs whose names are taken and whose work is not built yet: they say so and fail."""
+"""`fauxctl`, the simulator, which is not built yet: the program says so and fails."""
 
 from typing import NoReturn
 
 from bigfleet.cli.program import leave
 
 
-def _say(name: str) -> NoReturn:
-    leave(name, "is not built yet; bigfleet --help lists the programs that are", 1)
-
-
 def fauxctl() -> NoReturn:
-    """The simulator."""
-    _say("fauxctl")
+    """The console script."""
+    leave("fauxctl", "is not built yet; bigfleet --help lists the programs that are", 1)

@@ -27,9 +27,14 @@ def operator(
         Path | None,
         typer.Option(metavar="FILE", help="[default: $KUBECONFIG, ~/.kube/config, then the pod's service account]"),
     ] = None,
-    context: Annotated[str | None, typer.Option(metavar="NAME", help="A context of it. [default: its current]")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A context of the kubeconfig. [default: its current]")
+    ] = None,
     namespace: Annotated[
-        str, typer.Option(metavar="NAME", help="Where its Lease is. [default: the pod's own, else bigfleet-system]")
+        str,
+        typer.Option(
+            metavar="NAME", help="Where the operator's Lease is. [default: the pod's own, else bigfleet-system]"
+        ),
     ] = "",
     rollup_interval: Annotated[str, typer.Option(metavar="TIME", help="Between two roll-ups; 1s at least.")] = "10s",
     acknowledge_concurrency: Annotated[
@@ -38,7 +43,9 @@ def operator(
     kube_qps: Annotated[
         float, typer.Option(metavar="N", min=1, max=100_000, help="Calls to the API server a second, in the long run.")
     ] = 50,
-    kube_burst: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="And at once.")] = 100,
+    kube_burst: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Calls to the API server at once, after a pause.")
+    ] = 100,
     bootstrap_template_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="User data of new machines, as Jinja2. [default: built in]")
     ] = None,
@@ -47,7 +54,7 @@ def operator(
         typer.Option(metavar="URL", help="The API server as new machines reach it. [default: from cluster-info]"),
     ] = "",
     ca_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its CA bundle, PEM. [default: from cluster-info]")
+        Path | None, typer.Option(metavar="FILE", help="The API server's CA bundle, PEM. [default: from cluster-info]")
     ] = None,
     kubelet_version: Annotated[
         str, typer.Option(metavar="VERSION", help="What the template installs, to be checked against the API server.")
@@ -68,7 +75,7 @@ def operator(
     It dials the shard and the API server, and nothing dials it. Copies may run: one of them works, by a Lease.
     """
     configure(log_level)
-    # What speaks to API servers takes a while to import.
+    # The Kubernetes client takes a while to import, which `--help` need not wait for.
     from bigfleet.kube.errors import KubeConfigError  # noqa: PLC0415
     from bigfleet.operator.bootstrap.template import BootstrapTemplateError  # noqa: PLC0415
     from bigfleet.operator.run import serve  # noqa: PLC0415

@@ -47,7 +47,7 @@ def pod_controller(
         str, typer.Option(metavar="NAME", help="Where the Lease and the ConfigMap of this program are.")
     ] = "bigfleet-system",
     kube_qps: Annotated[float, typer.Option(min=1, help="Calls a second to the API server.")] = 500,
-    kube_burst: Annotated[int, typer.Option(min=1, help="Calls at once beyond that.")] = 1000,
+    kube_burst: Annotated[int, typer.Option(min=1, help="Calls to the API server at once, after a pause.")] = 1000,
     concurrency: Annotated[int, typer.Option(min=1, max=200, help="Pods that are looked at at a time.")] = 32,
     metrics_listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For /metrics, /healthz and /readyz.")

@@ -1,6 +1,6 @@
-"""What every program does alike: parse, run, and turn a user's mistake into one line and an exit code.
+"""What every program does in the same way: parse, run, and turn a user's mistake into one line and an exit code.
 
-Exit code 2 is a mistake on the command line, 1 anything else that a person can mend. A traceback is a bug of ours.
+Exit code 2 is a mistake on the command line, 1 is anything else that a person can mend. A traceback is a bug of ours.
 """
 
 import io
@@ -28,7 +28,7 @@ from bigfleet.transport.tls import TLSConfigError
 
 
 class InputError(Exception):
-    """Something that a person named on the command line and that cannot be used."""
+    """Something that a person named on the command line cannot be used."""
 
 
 USER_ERRORS: tuple[type[Exception], ...] = (
@@ -47,7 +47,7 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     TracingError,
     *PROVIDER_ERRORS,
 )
-"""Errors that name what a person got wrong."""
+"""Errors that name what a person can mend; their text becomes the one line on standard error."""
 
 INTERRUPTED = 130
 
@@ -76,7 +76,7 @@ def run(app: typer.Typer, name: str) -> NoReturn:
 
 
 def load_engine() -> None:
-    """Have the decision engine ready before anything is served: a signal ends a compilation here, but no decision."""
+    """Load the compiled engine, and compile it where it is not. Before anything is served: a signal can end it here."""
     _log.info("engine_loading", advice="the first time it is compiled, a minute or two; bigfleet warm-up does it ahead")
     # The compiler takes longer to import than most other commands run.
     from bigfleet.engine.warmup import warm_up  # noqa: PLC0415
@@ -85,7 +85,7 @@ def load_engine() -> None:
 
 
 def check_id(text: str, flag: str) -> None:
-    """Refuse an id that no certificate could name."""
+    """Raise InputError for an id that no certificate could name."""
     try:
         Identity(Kind.CLUSTER, text)
     except IdentityError as error:
@@ -93,7 +93,7 @@ def check_id(text: str, flag: str) -> None:
 
 
 def console() -> Console:
-    """Standard output for people: nothing is read as markup, and what the terminal cannot show is replaced."""
+    """Standard output for people. Nothing is taken for markup, and characters that cannot be shown are replaced."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console(markup=False, highlight=False, emoji=False)

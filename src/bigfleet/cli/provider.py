@@ -62,16 +62,16 @@ def hosts(state: Annotated[Path, typer.Option(help="The file that `bigfleet prov
 
 
 def open_cloud(config: Path | None, state: str) -> tuple[Backend, Store]:
-    """The cloud of a configuration file, the small one where none is named, and the store of its provider's state."""
+    """The cloud of a configuration file, or the small example where none is named, and the store of its state."""
     cloud = load(config or _example())
-    # The state comes first: whoever holds it has the hosts' file to itself.
+    # The state is opened first: its lock guards the hosts' file as well.
     store = open_store(state, cloud.scheme)
     backend = CloudBackend(cloud, Hosts(None if state == IN_MEMORY else beside(Path(state))))
     return (FaultyBackend(backend) if cloud.faults else backend), store
 
 
 def _example() -> Path:
-    """The small cloud: beside the package where it is installed, in the checkout where it is developed."""
+    """The file of the small cloud: in the installed package, or else in the checkout."""
     package = Path(str(files("bigfleet")))
     installed = package / "examples" / "cloud" / "laptop.yaml"
     return installed if installed.is_file() else package.parents[1] / "examples" / "cloud" / "laptop.yaml"

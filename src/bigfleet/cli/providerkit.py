@@ -12,7 +12,7 @@ app = typer.Typer(name="providerkit", help="For whoever writes a provider.", no_
 
 @app.callback()
 def _root() -> None:
-    """Keeps `new` a word of its own: an app with one command would swallow it."""
+    """Keep `new` a subcommand: Typer would drop the word in an app with only one command."""
 
 
 @app.command(epilog="Example: bigfleet providerkit new acme-cloud")

@@ -1,4 +1,4 @@
-"""`bigfleet rollup`: what a set of CapacityRequests comes to, without any cluster."""
+"""`bigfleet rollup`: the demand that a set of CapacityRequests makes, without any cluster."""
 
 import time
 from pathlib import Path
@@ -25,8 +25,8 @@ def rollup(
 ) -> None:
     """Add CapacityRequests up and show the demand they make.
 
-    A roll-up is all that a cluster wants: its operator adds the requests of all pods up into rows of equal units and
-    sends them to its shard every few seconds, and each roll-up replaces the one before.
+    A roll-up is all that a cluster wants. Its operator adds up the requests of all pods into rows of equal units, and
+    sends the rows to its shard every few seconds. Each roll-up replaces the one before.
     """
     check_id(cluster_id, "--cluster-id")
     requests = read_requests(paths or [examples()])

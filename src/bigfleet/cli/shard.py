@@ -1,4 +1,4 @@
-"""`bigfleet shard`: the tier that decides, as a process of its own."""
+"""`bigfleet shard`: run a shard, which decides for its clusters."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ SHARD_EPILOG = (
     "bigfleet shard --config shard.yaml --reclaim-after 5m --print-config"
 )
 
-# Two paths have no default of their own: they are made from other settings.
+# The defaults as the help shows them. The two paths in _MADE follow from other settings and have none to show.
 _DEFAULTS = plain(Config(data_dir=Path(), audit_log=Path()))
 _MADE = {"data_dir", "audit_log"}
 _OTHERS = {"config", "print_config"}
@@ -101,11 +101,17 @@ def shard(
     ] = None,
     reclaim_percent: Annotated[
         int | None,
-        _option("reclaim_percent", "Of a cluster's machines, reclaimed within 10 s at most; one always may.", "0..100"),
+        _option(
+            "reclaim_percent",
+            "At most this share of a cluster's machines is reclaimed within 10 s; one always may be.",
+            "0..100",
+        ),
     ] = None,
     draining_percent: Annotated[
         int | None,
-        _option("draining_percent", "Of a cluster's machines, draining at once at most; one always may.", "0..100"),
+        _option(
+            "draining_percent", "At most this share of a cluster's machines drains at once; one always may.", "0..100"
+        ),
     ] = None,
     actuation_paused: Annotated[bool | None, _option("actuation_paused", "Decide, and carry out nothing.")] = None,
     dry_run: Annotated[
@@ -131,7 +137,7 @@ def shard(
     The keys of the file are the flags with underscores, and providers and topology_keys; --print-config shows them all.
     Times are written 500ms, 10s, 5m.
     """
-    # The first line, while nothing but the arguments is there.
+    # This line must stay first, while the arguments are the only local variables.
     flags = {key: value for key, value in locals().items() if key not in _OTHERS and value != []}
     settings = load(config, flags)
     if print_config:

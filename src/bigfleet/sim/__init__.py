@@ -1,4 +1,4 @@
-"""Simulated parts that stand in for a real fleet: for demos, tests and planning.
+"""Simulated clouds, clusters and hosts that stand in for a real fleet, for demos, tests and planning.
 
-Nothing here is deployed; what it drives is the very code that is.
+Nothing here is deployed. What the simulated parts drive is the code that is deployed.
 """

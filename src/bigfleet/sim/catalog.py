@@ -26,11 +26,11 @@ GIB = 2**20
 """One GiB in the KiB that memory is counted in."""
 
 DEFAULT, BATCH, SERVICE, CRITICAL = 0, 100, 1_000, 1_000_000
-"""The priority classes; batch and services use a few steps up to theirs."""
+"""The priority classes. Batch jobs and services also use a few priorities below the one of their class."""
 
 
 class Family(enum.StrEnum):
-    """Kinds of instance type. The two scarce ones are new generations of which everything is sold."""
+    """Kinds of instance type. The two scarce ones are new generations that are sold out."""
 
     GENERAL = "m"
     COMPUTE = "c"
@@ -45,23 +45,27 @@ SCARCE = frozenset({Family.SCARCE_GENERAL, Family.SCARCE_TRAINING})
 
 
 class InstanceType(msgspec.Struct, frozen=True):
-    """One size of a family. `price` is the on-demand one in dollars an hour; `share` how often it is chosen."""
+    """One size of a family."""
 
     name: str
     family: Family
     resources: Resources
     allocatable: Resources
     price: float
+    """The on-demand price, in dollars an hour."""
     share: float
+    """How often this size is chosen among those of its family, from 0 to 1."""
 
 
 class CapacityClass(msgspec.Struct, frozen=True):
-    """How racks are paid for: price over on-demand and interruption probability, each drawn once a type and zone."""
+    """How racks are paid for. Both ranges are drawn from once for each instance type and zone."""
 
     name: str
     capacity_type: CapacityType
     price: tuple[float, float]
+    """The least and the most, as a share of the on-demand price."""
     interruption: tuple[float, float] = (0.0, 0.0)
+    """The least and the highest probability of interruption."""
 
 
 OWNED = CapacityClass("owned", CapacityType.RESERVED, (0.58, 0.62))
@@ -71,7 +75,7 @@ SPOT = CapacityClass("spot", CapacityType.SPOT, (0.30, 0.40), (0.02, 0.15))
 
 
 def owned(family: Family) -> CapacityClass:
-    """What a fleet holds for good: large accelerators as metal, everything else as reservations."""
+    """The class of what a fleet holds for good: large accelerators as metal, everything else as reservations."""
     return METAL if family in (Family.TRAINING, Family.SCARCE_TRAINING) else OWNED
 
 
@@ -130,25 +134,30 @@ def _grid(cores: tuple[float, ...], gib_per_core: tuple[float, ...], gpus: int =
 
 
 class Archetype(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of workload. Of plain ones `share` is of machines, of gangs it is of rows; `lifetime` is in seconds.
-
-    `priorities` and `capacity` are (value, weight) pairs; `zonal` is the share of rows tied to one zone by a volume.
-    """
+    """A kind of workload. Where a field holds several values, each row draws one of them."""
 
     name: str
     families: tuple[Family, ...]
     sizes: tuple[Size, ...]
+    """The sizes that one pod may have."""
     share: float
+    """Of plain demand its share of the machines, of gangs its share of the rows."""
     lifetime: tuple[int, int]
+    """For how long its pods live, in seconds: at least, at most."""
     priorities: tuple[tuple[int, float], ...] = ((DEFAULT, 1.0),)
+    """Pairs of a priority and its weight."""
     interruption: tuple[Bucket, ...] = (Bucket.ZERO,)
     reclamation: tuple[Bucket, ...] = (Bucket.ZERO,)
     gang: tuple[int, ...] = ()
+    """How many pods a gang has; empty for plain demand."""
     spread: tuple[Spread, ...] = ()
     max_per_machine: int = 0
     replicas: tuple[int, ...] = ()
+    """How many pods a row has; empty where that follows from `share`."""
     zonal: float = 0.0
+    """The share of rows that a volume ties to one zone."""
     capacity: tuple[tuple[str, float], ...] = (("owned", 0.5), ("on-demand", 0.3), ("spot", 0.2))
+    """Pairs of a capacity class and its weight, for machines that a settled fleet has bound."""
 
 
 HOUR, DAY = 3600, 86400
@@ -297,10 +306,10 @@ EARLY = Archetype(
     interruption=(Bucket.P_1, Bucket.P_4),
     capacity=(("owned", 0.5), ("on-demand", 0.5)),
 )
-"""Plain demand for a generation that is sold out: what it has not got, it waits for."""
+"""Plain demand for a generation that is sold out. Its rows wait for the machines that they do not have."""
 
 SPARE_TIME = -10
-"""Below the default: what waits for hardware that is sold out asks for no more than what others leave."""
+"""The priority of rows that wait for sold-out hardware: below the default, so that they only get what others leave."""
 
 OVERSIZED_GANG = 64
-"""Machines that a gang asks for in one rack where no rack has more than 48."""
+"""How many machines of one rack a gang asks for that can never be met: no rack has more than 48."""

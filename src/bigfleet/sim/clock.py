@@ -1,7 +1,7 @@
 """Virtual time: an event loop whose clock jumps to the next timer as soon as nothing else is to be done.
 
-A day of timers then takes as long as what they do. Work in other threads takes no virtual time and is not waited for,
-so whatever runs on it keeps to the loop: a provider with a memory store, and no gRPC.
+A day of timers then takes only as long as the work that they start. Work in other threads takes no virtual time and is
+not waited for, so code that runs on this loop uses no threads: a provider with a memory store, and no gRPC.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Any, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# All times are whole ticks, about a microsecond each. Sums of them are exact for centuries, so that a timer is reached
-# exactly, and whoever waits for the rest of a time finds that it has passed.
+# All times are whole ticks, about a microsecond each. Sums of ticks are exact for centuries. So a timer is reached
+# exactly, and code that waits for the rest of a period then finds that the period has passed.
 _TICK = 2.0**-20
 
 
@@ -29,7 +29,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = 0.0
         super().__init__(_Jumping(self))
-        # asyncio's own: a timer this near is due. Less than a tick, so none is early; more than 0, so none is late.
+        # asyncio takes a timer that is this near for due. Less than a tick, so none is early; more than 0, so none is
+        # late.
         self._clock_resolution = _TICK / 2
 
     def time(self) -> float:
@@ -39,23 +40,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Set a timer, for the first tick that is not before its time."""
+        """Set a timer, for the first tick that is not before `when`."""
         return super().call_at(math.ceil(when / _TICK) * _TICK, callback, *args, context=context)
 
     def jump(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Let this much time pass at once."""
         self._now += seconds
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Where a loop would wait for its next timer, it lets the time pass instead."""
+    """A selector that lets virtual time pass where a loop would wait for its next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now; if nothing is, the time is that of the next timer afterwards."""
+        """What is ready now. If nothing is, the loop's time is that of its next timer afterwards."""
         ready = super().select(0)
         if not ready and timeout is None:
             raise StandstillError("every task waits and no timer is set")
@@ -65,6 +66,6 @@ class _Jumping(selectors.DefaultSelector):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end in virtual time, as asyncio.run does in real time."""
+    """Run a coroutine to its end in virtual time, as asyncio.run does in real time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

@@ -16,37 +16,41 @@ T = TypeVar("T")
 
 _REDRAWS = 50
 _PLAIN = (*catalog.PLAIN, catalog.EARLY)
-_GANG_UNITS = 0.6  # of a fleet measured in units, what gangs ask for
-_UNMET_GANGS = 0.6  # of rows that stay unmet, how many are gangs
+_GANG_UNITS = 0.6  # the share of all units that gangs ask for, in a fleet that is measured in units
+_UNMET_GANGS = 0.6  # the share of gangs among the rows that stay unmet
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """A size of fleet: so many machines and either so many rows that share machines, or so many units of one each."""
+class FleetShape(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a fleet is. Its demand is given either in rows that share machines, or in units of one machine each."""
 
     name: str
     machines: int
     clusters: int
     rows: int = 0
+    """How many rows there are; 0 where `units` is given."""
     units: int = 0
+    """How many units the rows come to, each of which takes a machine; 0 where `rows` is given."""
     gangs: float = 0.93
+    """The share of rows that are gangs."""
     unmet: float = 0.02
+    """The share of rows that are never covered."""
 
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, FleetShape] = {
     shape.name: shape
     for shape in (
-        Shape(name="5k", machines=5_000, clusters=20, rows=7_700),
-        Shape(name="50k", machines=50_000, clusters=200, rows=77_000),
-        # 1:1 is one unit of demand for each machine, as large as most of one; rows are what an operator makes of them.
-        Shape(name="500k", machines=500_000, clusters=2_000, units=500_000),
+        FleetShape(name="5k", machines=5_000, clusters=20, rows=7_700),
+        FleetShape(name="50k", machines=50_000, clusters=200, rows=77_000),
+        # 1:1 is one unit of demand for each machine, which the unit nearly fills. An operator makes rows of the units.
+        FleetShape(name="500k", machines=500_000, clusters=2_000, units=500_000),
         # 1:10 is one unit for ten machines: most of the fleet is free, as a region's whole stock would be.
-        Shape(name="5m", machines=5_000_000, clusters=2_000, units=500_000),
+        FleetShape(name="5m", machines=5_000_000, clusters=2_000, units=500_000),
     )
 }
 
 
 def _free_of(kind: InstanceType) -> tuple[int, int, int, int]:
-    """Millicores, memory, accelerators and pods that the daemons leave of a machine."""
+    """The millicores, memory, accelerators and pods of a machine that daemons leave free."""
     left = dict(kind.allocatable)
     for daemon in catalog.DAEMONS:
         if all(str(kind.family) in r.values for r in daemon.requirements):
@@ -57,11 +61,11 @@ def _free_of(kind: InstanceType) -> tuple[int, int, int, int]:
 
 
 FREE = {kind.name: _free_of(kind) for types in catalog.INSTANCE_TYPES.values() for kind in types}
-"""What daemons leave of each instance type, by name."""
+"""What daemons leave free on a machine of each instance type, by the type's name."""
 
 
 class Row:
-    """A need with what the generator knows beyond it; `short` ones take what is left over and get nothing new."""
+    """A need and what the generator knows about it. A `short` one takes what is left over and gets no new machine."""
 
     __slots__ = ("asked", "capacity", "family", "gang", "key", "kind", "need", "short", "size", "spread", "zone")
 
@@ -75,7 +79,7 @@ class Row:
         self.spread = any(s.when_unsatisfiable is hard for s in need.profile.spread)
 
     def place(self) -> tuple[int, int, int, int, str, str, str]:
-        """The row's place in its cluster's order (engine.md section 4)."""
+        """By what the rows of a cluster are put in order (engine.md section 4)."""
         profile = self.need.profile
         text = ",".join(f"{name}={amount}" for name, amount in self.key.unit)
         ranks = (-profile.priority, -profile.interruption, -profile.reclamation, -unit_size(self.key.unit))
@@ -83,12 +87,12 @@ class Row:
 
 
 class Draw:
-    """Draws the rows of each cluster, carrying fractions over so that the whole fleet comes out right.
+    """Draws the rows of each cluster, and carries fractions over to the next so that the fleet's totals come out right.
 
-    `fill` scales what plain demand asks for; what it comes to in machines depends on how rows share them.
+    `fill` scales what plain demand asks for. How many machines that takes depends on how rows share them.
     """
 
-    def __init__(self, rng: random.Random, shape: Shape, fill: float) -> None:
+    def __init__(self, rng: random.Random, shape: FleetShape, fill: float) -> None:
         self._rng, self._shape, self._fill = rng, shape, fill
         self._whole: dict[Family, InstanceType] = {}
         self._profiles: dict[tuple[object, ...], Profile] = {}
@@ -99,7 +103,7 @@ class Draw:
     def cluster(self, number: int) -> list[Row]:
         """All rows of the next cluster."""
         rows: dict[NeedKey, Row] = {}
-        # Demand measured in units comes in machines of one size a cluster and family, so that a unit takes a machine.
+        # Where demand is measured in units, all machines of a cluster and family have one size: a unit fills one.
         self._whole = {f: self._rng.choice(types) for f, types in catalog.INSTANCE_TYPES.items()}
         left = self._gangs(rows, number)
         shape = self._shape
@@ -110,12 +114,12 @@ class Draw:
         return list(rows.values())
 
     def _gangs(self, rows: dict[NeedKey, Row], number: int) -> float:
-        """Add the gangs, and say how many machines are left for plain demand."""
+        """Add the gangs; returns how many machines are left for plain demand."""
         shape = self._shape
         machines = 0.0
         if shape.units:
             units = (number + 1) * shape.units // shape.clusters - number * shape.units // shape.clusters
-            # Rows that are never met ask for about as much as nine others.
+            # A row that is never met asks for about as much as nine other rows.
             budget = units * (1 - 9 * shape.unmet) * self._fill
             while machines < _GANG_UNITS * budget:
                 machines += self._add(rows, self._pick(catalog.GANGS), 0).asked
@@ -166,7 +170,7 @@ class Draw:
         )
 
     def _add(self, rows: dict[NeedKey, Row], a: Archetype, machines: float, *, short: bool = False) -> Row:
-        """One row of an archetype; plain ones for so many machines."""
+        """Add one row of an archetype. A plain row asks for about as much as `machines` machines hold."""
         rng = self._rng
         for _ in range(_REDRAWS):
             family = a.families[-1] if short else rng.choice(a.families)
@@ -210,7 +214,7 @@ class Draw:
         unit = size.unit
         need = Need(profile, tuple((name, amount * asked) for name, amount in unit), unit, group)
         row = Row(need, asked, size, kind, capacity, zone, short)
-        # Where so many draws met only known keys, the row is left as it was: one of a kind.
+        # A key that is still taken after so many draws keeps the row that it has.
         return rows.setdefault(row.key, row)
 
     def _profile(self, a: Archetype, family: Family, priority: int, zone: str) -> Profile:
@@ -240,11 +244,11 @@ def _most_of(kind: InstanceType, share: float) -> Size:
 
 
 def units_of(size: Size, kind: InstanceType) -> int:
-    """Units that an untouched machine holds."""
+    """How many units a machine holds on which nothing but daemons runs."""
     return fitting(size, *FREE[kind.name])
 
 
 def fitting(size: Size, cpu: int, memory: int, gpus: int, pods: int) -> int:
-    """Units that so much holds."""
+    """How many units fit into these amounts."""
     units = min(cpu // size.cpu, memory // size.memory, pods)
     return min(units, gpus // size.gpus) if size.gpus else units

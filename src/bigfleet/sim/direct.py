@@ -1,7 +1,7 @@
-"""A provider of the kit in the same process, as a shard's client sees it: no gRPC, so that it runs on virtual time.
+"""A client of a provider of the kit in the same process, without gRPC, so that it runs on virtual time.
 
-Records go through their form on the wire, errors are those of a real client, and every call carries its own token.
-What a network does to calls is decided by whoever made the client, call by call.
+Records are encoded and decoded as on the wire, errors are those of the real client, and every call carries its own
+token. Whoever makes the client decides, call by call, what a network would do to it.
 """
 
 import asyncio
@@ -41,29 +41,30 @@ _CODES: Mapping[type[Exception], grpc.StatusCode] = {
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What befalls one call.
-
-    It takes `before` seconds to the provider and `after` seconds back. With `refused` it does not get there, and that
-    code comes back instead. `lost` says that it never gets there, or so many seconds after the caller gave up;
-    `answer_lost` that only its answer never comes.
-    """
+    """What the network does to one call."""
 
     before: float = 0.0
+    """Seconds that the call takes to the provider."""
     after: float = 0.0
+    """Seconds that the answer takes back."""
     refused: grpc.StatusCode | None = None
+    """The call does not reach the provider, and the caller gets this code."""
     lost: bool = False
+    """The call does not reach the provider before the caller gives up."""
     late_seconds: float | None = None
+    """A lost call reaches the provider this many seconds after the caller gave up; None: it never does."""
     answer_lost: bool = False
+    """The call reaches the provider, and its answer never reaches the caller."""
 
 
 NONE = Trouble()
 
 Fate = Callable[[str, str], Trouble]
-"""What befalls the call of that method (`Create`, `Get`, `List`) on that machine; none is named for a List."""
+"""What the network does to a call, given the method (`Create`, `Get`, `List`) and the machine, empty for a List."""
 
 
 class DirectClient:
-    """The six calls. `close` ends what is still on its way of calls that were given up."""
+    """The six calls. `close` ends calls that were given up and are still on their way."""
 
     def __init__(
         self, name: str, home: provider.Provider, fencing: Fencing, fate: Fate = lambda _method, _machine: NONE
@@ -105,7 +106,7 @@ class DirectClient:
             yield page
 
     async def close(self) -> None:
-        """End calls that would still arrive."""
+        """End the calls that were given up and would still reach the provider."""
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -136,7 +137,7 @@ class DirectClient:
         return ack
 
     async def _through(self, method: str, machine_id: str, ask: Callable[[], Awaitable[T]], deadline: float) -> T:
-        """The provider's answer, if what befalls the call lets it come."""
+        """The provider's answer, if the network lets it through."""
         trouble = self._fate(method, machine_id)
         await asyncio.sleep(trouble.before)
         if trouble.refused is not None:
@@ -163,7 +164,7 @@ class DirectClient:
             try:
                 await ask()
             except (ledger.RefusedError, StateError):
-                # Nobody is there to hear it.
+                # The caller has given up, so nobody hears of the refusal.
                 return
 
         task = asyncio.create_task(arrive())

@@ -1,8 +1,8 @@
-"""Whole fleets from the catalogue: machines in racks and needs of clusters, alike for a seed, of any size.
+"""Whole fleets from the catalogue: machines in racks and needs of clusters, of any size, the same for the same seed.
 
-A settled fleet is bound as the engine's own credit would have it: needs are served in their order, each takes what
-earlier ones left on its cluster's machines, in binding order, and only then new machines. So deciding on it again
-moves nothing, and what is short stays short because what it asks for is sold out or fits no rack.
+A settled fleet is bound as the engine's own credit would have it. Needs are served in their order; each takes what
+earlier needs left on its cluster's machines, in binding order, and only then new machines. So deciding on a settled
+fleet moves nothing. A need that is short stays short, because what it asks for is sold out or fits no rack.
 """
 
 import random
@@ -15,13 +15,13 @@ from bigfleet.model.labels import RACK
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.sim import catalog
 from bigfleet.sim.catalog import CapacityClass, Family, InstanceType
-from bigfleet.sim.demand import FREE, Draw, Row, Shape, fitting, units_of
+from bigfleet.sim.demand import FREE, Draw, FleetShape, Row, fitting, units_of
 
 _FILLS = (1.08, 1.0, 0.85, 0.7, 0.5, 0.3)
 
 
 class Rack:
-    """One row of machines of a family, a zone and a capacity class; `bound` come first, `free` after them."""
+    """Machines of one family, zone and capacity class. `bound` ones have the first slots, `free` ones the next."""
 
     __slots__ = ("bound", "family", "free", "klass", "labels", "name", "slots", "zone")
 
@@ -34,9 +34,9 @@ class Rack:
 
 
 class Fleet:
-    """Machines and needs. `machines` makes records as they are asked for: millions of them need not exist at once."""
+    """Machines and needs. `machines` makes records one by one, so that millions of them need not exist at once."""
 
-    def __init__(self, shape: Shape, racks: list[Rack], needs: dict[str, list[Need]], prices: "Prices") -> None:
+    def __init__(self, shape: FleetShape, racks: list[Rack], needs: dict[str, list[Need]], prices: "Prices") -> None:
         self.shape, self.racks, self.needs = shape, racks, needs
         self._prices = prices
         self.clusters = [ClusterRecord(id=name, daemons=catalog.DAEMONS) for name in needs]
@@ -65,7 +65,7 @@ class Fleet:
                 yield self._free(rack, slot, kind, owned)
 
     def _free(self, rack: Rack, slot: int, kind: InstanceType, owned: bool) -> MachineRecord:
-        # Idle where nobody would give it back: rented machines that stay idle would be released.
+        # Owned machines are Idle. Rented ones are Speculative, since the engine would release them if they were Idle.
         state = MachineState.IDLE if owned else MachineState.SPECULATIVE
         return self._record(rack, slot, kind, state, "", None)
 
@@ -91,7 +91,7 @@ class Fleet:
         return MachineRecord(machine=machine, stamp=stamp)
 
 
-def generate(shape: Shape, seed: int = 0) -> Fleet:
+def generate(shape: FleetShape, seed: int = 0) -> Fleet:
     """The fleet of this shape and seed: as full as its demand can be drawn without running out of machines."""
     for fill in _FILLS:
         try:
@@ -101,19 +101,19 @@ def generate(shape: Shape, seed: int = 0) -> Fleet:
     raise ValueError(f"shape {shape.name!r}: {shape.machines} machines cannot hold such demand")
 
 
-def _generate(shape: Shape, seed: int, fill: float) -> Fleet:
+def _generate(shape: FleetShape, seed: int, fill: float) -> Fleet:
     rng = random.Random(f"{shape.name}-{seed}")  # noqa: S311 - a simulation must repeat, not surprise
-    hall = _Hall(rng)
+    racks = _Racks(rng)
     draw = Draw(rng, shape, fill)
     needs: dict[str, list[Need]] = {}
     number = 0
     for c in range(shape.clusters):
         cluster = f"c{c:05d}"
         rows = sorted(draw.cluster(c), key=Row.place)
-        number = _Binding(cluster, hall, rng, number).serve(rows)
+        number = _Binding(cluster, racks, rng, number).serve(rows)
         needs[cluster] = [row.need for row in rows]
         rng.shuffle(needs[cluster])
-    return Fleet(shape, hall.close(shape.machines), needs, Prices(rng))
+    return Fleet(shape, racks.close(shape.machines), needs, Prices(rng))
 
 
 class _OverfullError(Exception):
@@ -137,8 +137,8 @@ class Prices:
         return self._table[kind.name, zone, klass.name]
 
 
-class _Open:
-    """A bound machine with room; `held` counts units of rows with a machine limit."""
+class _BoundMachine:
+    """A bound machine and what is free on it. `held` counts, by fingerprint, the units of rows with a machine limit."""
 
     __slots__ = ("cpu", "gpus", "held", "memory", "pods", "rack", "spot", "zone")
 
@@ -149,7 +149,7 @@ class _Open:
         self.held: dict[str, int] = {}
 
     def units(self, row: Row) -> int:
-        """Units of the row that still fit and may be here."""
+        """How many more units of the row fit and are allowed on this machine."""
         if self.zone != row.zone and row.zone:
             return 0
         profile = row.need.profile
@@ -161,7 +161,7 @@ class _Open:
         return units
 
     def take(self, row: Row, units: int) -> None:
-        """So many units of the row are here now."""
+        """Put this many units of the row on the machine."""
         self.cpu -= units * row.size.cpu
         self.memory -= units * row.size.memory
         self.gpus -= units * row.size.gpus
@@ -173,12 +173,12 @@ class _Open:
 class _Binding:
     """Binds one cluster's machines as the engine's credit would find them."""
 
-    def __init__(self, cluster: str, hall: "_Hall", rng: random.Random, number: int) -> None:
-        self._cluster, self._hall, self._rng, self._number = cluster, hall, rng, number
-        self._open: dict[Family, list[_Open]] = {}
+    def __init__(self, cluster: str, racks: "_Racks", rng: random.Random, number: int) -> None:
+        self._cluster, self._racks, self._rng, self._number = cluster, racks, rng, number
+        self._open: dict[Family, list[_BoundMachine]] = {}
 
     def serve(self, rows: list[Row]) -> int:
-        """Serve the rows in their order; the number of the last binding made."""
+        """Serve the rows in their order; returns the number of the last binding made."""
         least: dict[Family, tuple[int, int]] = {}
         for row in rows:
             cpu, memory = least.get(row.family, (row.size.cpu, row.size.memory))
@@ -195,7 +195,7 @@ class _Binding:
             machines[:] = [m for m in machines if m.cpu >= cpu and m.memory >= memory and m.pods]
         return self._number
 
-    def _plain(self, row: Row, machines: list[_Open]) -> None:
+    def _plain(self, row: Row, machines: list[_BoundMachine]) -> None:
         missing = row.asked
         for machine in machines:
             if not missing:
@@ -207,15 +207,15 @@ class _Binding:
         zones = [row.zone] if row.zone else self._rng.sample(catalog.ZONES, len(catalog.ZONES))
         turn = 0
         while missing and not row.short:
-            machine = self._bind(row, self._hall.one(row.family, zones[turn % len(zones)], row.capacity))
+            machine = self._bind(row, self._racks.with_slot(row.family, zones[turn % len(zones)], row.capacity))
             units = min(machine.units(row), missing)
             machine.take(row, units)
             machines.append(machine)
             missing -= units
             turn += 1
 
-    def _spread(self, row: Row, machines: list[_Open]) -> None:
-        """Unit by unit, the first machine whose zone may take one more; else a new one in the emptiest zone."""
+    def _spread(self, row: Row, machines: list[_BoundMachine]) -> None:
+        """Put each unit on the first machine whose zone may take one more, else on a new one in the emptiest zone."""
         counts = dict.fromkeys(catalog.ZONES, 0)
         skew = row.need.profile.spread[0].max_skew
         for _ in range(row.asked):
@@ -224,13 +224,13 @@ class _Binding:
             machine = next(fits, None)
             if machine is None:
                 zone = min(counts, key=lambda z: (counts[z], z))
-                machine = self._bind(row, self._hall.one(row.family, zone, row.capacity))
+                machine = self._bind(row, self._racks.with_slot(row.family, zone, row.capacity))
                 machines.append(machine)
             machine.take(row, 1)
             counts[machine.zone] += 1
 
-    def _gang(self, row: Row, machines: list[_Open]) -> None:
-        """The rack that covers the gang with the oldest bindings, else new machines in one rack."""
+    def _gang(self, row: Row, machines: list[_BoundMachine]) -> None:
+        """Put the gang on the rack that covers it with the oldest bindings, else on new machines in one rack."""
         found: dict[str, int] = {}
         for machine in machines:
             units = machine.units(row)
@@ -243,12 +243,12 @@ class _Binding:
         if row.short:
             return
         count = -(-row.asked // units_of(row.size, row.kind))
-        rack = self._hall.together(row.family, self._rng.choice(catalog.ZONES), row.capacity, count)
+        rack = self._racks.with_slots(row.family, self._rng.choice(catalog.ZONES), row.capacity, count)
         bought = [self._bind(row, rack) for _ in range(count)]
         self._fill(row, bought)
         machines += bought
 
-    def _fill(self, row: Row, machines: list[_Open]) -> None:
+    def _fill(self, row: Row, machines: list[_BoundMachine]) -> None:
         missing = row.asked
         for machine in machines:
             units = min(machine.units(row), missing)
@@ -256,16 +256,16 @@ class _Binding:
                 machine.take(row, units)
                 missing -= units
 
-    def _bind(self, row: Row, rack: Rack) -> _Open:
+    def _bind(self, row: Row, rack: Rack) -> _BoundMachine:
         self._number += 1
         profile = row.need.profile
         stamp = Stamp(row.key, profile.priority, profile.interruption, profile.reclamation, self._number)
         rack.bound.append((row.kind, self._cluster, stamp))
-        return _Open(rack, row.kind)
+        return _BoundMachine(rack, row.kind)
 
 
-class _Hall:
-    """Racks as they fill up. Gangs take from the newest rack, single machines from what gangs left first."""
+class _Racks:
+    """All racks, while they fill up. Gangs take from the newest rack; single machines first take what gangs left."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -273,15 +273,15 @@ class _Hall:
         self._newest: dict[tuple[Family, str, str], Rack] = {}
         self._scraps: dict[tuple[Family, str, str], list[Rack]] = {}
 
-    def one(self, family: Family, zone: str, capacity: str) -> Rack:
+    def with_slot(self, family: Family, zone: str, capacity: str) -> Rack:
         """A rack with a slot left."""
         scraps = self._scraps.setdefault((family, zone, capacity), [])
         while scraps and len(scraps[-1].bound) >= scraps[-1].slots:
             scraps.pop()
-        return scraps[-1] if scraps else self.together(family, zone, capacity, 1)
+        return scraps[-1] if scraps else self.with_slots(family, zone, capacity, 1)
 
-    def together(self, family: Family, zone: str, capacity: str, count: int) -> Rack:
-        """A rack with so many slots left."""
+    def with_slots(self, family: Family, zone: str, capacity: str, count: int) -> Rack:
+        """A rack with at least `count` slots left."""
         key = (family, zone, capacity)
         rack = self._newest.get(key)
         if rack is not None and rack.slots - len(rack.bound) >= count:
@@ -293,7 +293,7 @@ class _Hall:
         return rack
 
     def close(self, machines: int) -> list[Rack]:
-        """Fill up with free machines to so many in all: none of a scarce family, the rest where there is a slot."""
+        """Add free machines, none of a scarce family, until there are `machines` in all; returns every rack."""
         left = machines - sum(len(rack.bound) for rack in self._racks)
         if left < 0:
             raise _OverfullError
@@ -301,16 +301,16 @@ class _Hall:
         free = sum(rack.slots - len(rack.bound) for rack in plenty)
         share = min(1.0, left / free) if free else 0.0
         for rack in plenty:
-            left -= self._furnish(rack, int((rack.slots - len(rack.bound)) * share))
+            left -= self._add_free(rack, int((rack.slots - len(rack.bound)) * share))
         families = [family for family in Family if family not in catalog.SCARCE]
         while left:
             family = self._rng.choice(families)
             klass = self._rng.choice((catalog.owned(family), catalog.ON_DEMAND, catalog.SPOT))
             rack = self._add(family, self._rng.choice(catalog.ZONES), klass)
-            left -= self._furnish(rack, min(left, rack.slots))
+            left -= self._add_free(rack, min(left, rack.slots))
         return self._racks
 
-    def _furnish(self, rack: Rack, count: int) -> int:
+    def _add_free(self, rack: Rack, count: int) -> int:
         rack.free = self._rng.choices(catalog.INSTANCE_TYPES[rack.family], k=count)
         return count
 

@@ -1,7 +1,7 @@
 """The demo's story: a day of four clusters, told by what they ask for and by what then must come true.
 
-Whoever tells it gives it a stage: the clusters, a look at the cloud and the audit log, and the shard to kill. Each act
-changes demand, waits until everything is as it should be, and checks what it is about to claim.
+Whoever tells the story gives it a stage: the clusters, a view of the cloud and of the audit log, and the shard to kill.
+Each act changes demand, waits until everything is as it should be, and checks every claim before it makes it.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ def _workload(name: str, cores: float, gib: int, gpus: int = 0, *, profile: Prof
     return Workload(name=name, unit=unit, profile=profile, leave_seconds=_LEAVE_SECONDS)
 
 
-# Web and caches ask for families of their own: on mixed nodes a scheduler may pack them otherwise than was counted on.
+# Web and cache pods ask for a family each: on shared nodes a scheduler may pack them otherwise than the shard counted.
 CACHE = _workload(
     "cache",
     1,
@@ -86,28 +86,28 @@ CAST: Mapping[str, tuple[Workload, ...]] = {SHOP: (CACHE, WEB), DATA: (WORK,), L
 """The clusters, and what runs in each."""
 
 
-class Deed(Protocol):
+class AuditRecord(Protocol):
     """One line of the audit log, as far as the story reads it."""
 
     @property
     def event(self) -> str:
-        """`decided`, or `ended`."""
+        """`decided` or `ended`."""
 
     @property
     def kind(self) -> str:
-        """What was done."""
+        """The kind of action: `Provision`, `Preempt` and so on."""
 
     @property
     def cluster(self) -> str:
-        """For whom."""
+        """The cluster that the machine is for; empty for none."""
 
     @property
     def leaves(self) -> str:
-        """Taken from whom."""
+        """The cluster that the machine is taken from; empty for none."""
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """Why the shard decided it."""
 
 
 class Stage(Protocol):
@@ -122,12 +122,12 @@ class Stage(Protocol):
         """Every machine, as the cloud lists them now."""
 
     @property
-    def deeds(self) -> Sequence[Deed]:
+    def audit_records(self) -> Sequence[AuditRecord]:
         """The audit log so far."""
 
     @property
     def hosts(self) -> int:
-        """How many hosts exist in the cloud, whatever anybody says of them."""
+        """How many hosts exist in the cloud, by the cloud's own count and not by its provider's list."""
 
     @property
     def dollars(self) -> float:
@@ -135,7 +135,7 @@ class Stage(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Which life of the shard this is."""
+        """The shard's epoch, which grows with every restart."""
 
     def act(self, title: str, text: str) -> None:
         """Begin an act."""
@@ -144,20 +144,20 @@ class Stage(Protocol):
         """Tell what came true."""
 
     async def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Wait for it, or raise StoryError naming it."""
+        """Wait until `is_so`; where that does not come, raise a StoryError that says `what` did not happen."""
 
     async def linger(self) -> None:
-        """Let people look."""
+        """Wait a moment, so that people can look."""
 
     async def kill_shard(self) -> None:
         """End the shard as a power failure would."""
 
     async def start_shard(self) -> None:
-        """Start it anew."""
+        """Start the shard again."""
 
 
 async def tell(stage: Stage) -> None:
-    """The whole story; StoryError where it is not true."""
+    """Tell the whole story; StoryError where something did not come true."""
     acts: tuple[Callable[[Stage], Awaitable[None]], ...] = (morning, interruption, noon, crash, payday, night)
     for act in acts:
         await act(stage)
@@ -193,7 +193,7 @@ async def interruption(stage: Stage) -> None:
 
 
 async def noon(stage: Stage) -> None:
-    """Less is needed, and what is too much goes back."""
+    """Less is needed, and machines that are too many go back."""
     stage.act("Noon", "shop needs 8 web pods instead of 24. What is too much is emptied and goes back.")
     hosts, nodes = _hosted(stage), len(_world(stage, SHOP).nodes)
     _world(stage, SHOP).scale(WEB.name, 8)
@@ -204,10 +204,10 @@ async def noon(stage: Stage) -> None:
 
 
 async def crash(stage: Stage) -> None:
-    """A gang, and kill -9 in the middle of making room for it."""
+    """A gang arrives, and the shard is killed with -9 while machines are made for the gang."""
     stage.act("Training", "lab starts a training: 16 pods with a GPU each, all of them on one rack or none.")
     _world(stage, LAB).deploy(TRAINING, 16)
-    await stage.until("it is decided what to buy", lambda: any(deed.cluster == LAB for deed in stage.deeds))
+    await stage.until("it is decided what to buy", lambda: any(record.cluster == LAB for record in stage.audit_records))
     await stage.until("a whole rack is being made", lambda: _states(stage)[MachineState.CREATING] == 4)
     before, epoch = _pods(stage, SHOP, DATA), stage.epoch
     await stage.kill_shard()
@@ -220,7 +220,7 @@ async def crash(stage: Stage) -> None:
     _check(len(racks) == 1, f"the training sits on {len(racks)} racks: {', '.join(sorted(racks))}")
     taken = sum(machine.instance_type.startswith(Family.TRAINING) for machine in _with_host(stage))
     _check(taken == len(_world(stage, LAB).nodes), f"{taken} machines were made for the training, and it uses fewer")
-    await stage.until("the shard says that this is another life of it", lambda: stage.epoch > epoch)
+    await stage.until("the shard's epoch has grown", lambda: stage.epoch > epoch)
     stage.say(
         f"Restarted, it took up what it had begun: no pod was lost, no machine bought twice, and all 16 pods of the "
         f"training run on rack {racks.pop()}."
@@ -228,12 +228,12 @@ async def crash(stage: Stage) -> None:
 
 
 async def payday(stage: Stage) -> None:
-    """Somebody more important needs what batch has."""
+    """More important work needs machines that batch has."""
     stage.act("Payday", "bank must run payroll now: critical, c.16 and no spot. Batch has every machine of that kind.")
     _world(stage, BANK).deploy(PAYROLL, 12)
     await _all_run(stage, BANK)
-    victims = [deed for deed in stage.deeds if deed.event == "decided" and deed.kind == "Preempt"]
-    _check({deed.leaves for deed in victims} == {DATA}, "payroll got its machines from somebody else than batch")
+    victims = [record for record in stage.audit_records if record.event == "decided" and record.kind == "Preempt"]
+    _check({record.leaves for record in victims} == {DATA}, "payroll got its machines from somebody else than batch")
     shared = _world(stage, BANK).nodes.keys() & _world(stage, DATA).nodes.keys()
     _check(not shared, f"{', '.join(sorted(shared))} is a node of bank and of data at once")
     await _all_run(stage, SHOP, DATA, LAB)
@@ -254,7 +254,7 @@ async def night(stage: Stage) -> None:
     stage.say(f"All {len(stage.machines)} machines are slots again, the cloud has no host left, nothing is paid for.")
 
 
-# What is seen.
+# What the story reads from its stage.
 
 
 async def _all_run(stage: Stage, *clusters: str) -> None:
@@ -288,7 +288,7 @@ def _world(stage: Stage, cluster: str) -> World:
 
 
 def _happened(stage: Stage, cluster: str, what: What) -> list[str]:
-    """The nodes to which that happened, in order."""
+    """The nodes to which this kind of event happened, in order."""
     return [event.name for event in stage.clusters[cluster].log.recent if event.what is what]
 
 

@@ -152,7 +152,7 @@ class TestProcess:
         )
 
 
-class Deed(msgspec.Struct, frozen=True):
+class AuditRecord(msgspec.Struct, frozen=True):
     event: str
     kind: str
     cluster: str = ""
@@ -166,7 +166,7 @@ class Told:
     def __init__(self, happens: Mapping[str, Callable[["Told"], object]]) -> None:
         self.clusters = {name: Cluster(name, World()) for name in story.CAST}
         self.machines: Sequence[Machine] = ()
-        self.deeds: list[Deed] = []
+        self.audit_records: list[AuditRecord] = []
         self.hosts, self.epoch, self.dollars = 0, 1, 0.0
         self.said: list[str] = []
         self._happens = happens
@@ -215,7 +215,7 @@ def training(stage: Told, rack: str = "r0", made: int = 4) -> None:
 
 
 def begun(stage: Told) -> None:
-    stage.deeds.append(Deed("decided", "Provision", "lab"))
+    stage.audit_records.append(AuditRecord("decided", "Provision", "lab"))
     stage.machines = [machine(f"gpu-{number}", S.CREATING) for number in range(4)]
 
 
@@ -254,7 +254,7 @@ class TestTruth:
     )
     async def test_a_preemption_that_is_none(self, leaves: str, shared: bool, said: str) -> None:
         def preempted(stage: Told) -> None:
-            stage.deeds.append(Deed("decided", "Preempt", "bank", leaves))
+            stage.audit_records.append(AuditRecord("decided", "Preempt", "bank", leaves))
             for cluster in ("bank", "data") if shared else ("bank",):
                 add_nodes(stage.clusters[cluster].world, ["n", *(f"{cluster}-{number}" for number in range(3))])
 

@@ -60,8 +60,8 @@ class Sky(CloudBackend):
         self._pools = {
             name: msgspec.structs.replace(pool, failures=None, stock_outs=()) for name, pool in self._pools.items()
         }
-        self._herds.clear()
-        self._stirred.set()
+        self._interruptions.clear()
+        self._hosts_changed.set()
 
 
 class AbortedError(Exception):
@@ -464,7 +464,7 @@ class Rig:
                 notice = sky._lose(host)
             case Change.TAKEN_BACK:
                 notice = sky._interrupt(host, _now())
-                sky._stirred.set()
+                sky._hosts_changed.set()
             case Change.BROKEN:
                 notice = Notice(machine, change, "its fan stopped", host=host)
         await provider._take(notice)

@@ -152,8 +152,8 @@ def test_a_name_is_held_once(state: Path) -> None:
         with pytest.raises(ControlPlaneError, match="'a' runs already; bigfleet dev cluster down --name a"):
             places.held("a").__enter__()
         with places.held("b"):
-            assert [each.name for each in places.sights()] == ["a", "b"]
-    assert places.sights() == []
+            assert [each.name for each in places.list_clusters()] == ["a", "b"]
+    assert places.list_clusters() == []
 
 
 @pytest.mark.parametrize("name", ["", "-", "A", "a/b", ".", "..", "../..", "a" * 41])
@@ -167,19 +167,19 @@ def test_a_name_that_leads_elsewhere_is_refused(state: Path, name: str) -> None:
 
 def test_states_are_seen(state: Path) -> None:
     with places.held("a") as folder:
-        assert [each.state for each in places.sights()] == ["starting"]
+        assert [each.state for each in places.list_clusters()] == ["starting"]
         places.write(folder, Record(name="a", pid=1, born="1", began=2.0))
-        assert [each.state for each in places.sights()] == ["starting"]
+        assert [each.state for each in places.list_clusters()] == ["starting"]
         ready = Record(name="a", pid=1, born="1", began=2.0, kubeconfig="/k")
         places.write(folder, ready)
-        assert places.sights() == [places.Sight("a", "running", ready)]
+        assert places.list_clusters() == [places.ListedCluster("a", "running", ready)]
 
 
 def test_what_a_killed_cluster_left_is_dead_and_is_cleared_away(state: Path) -> None:
     (state / "a").mkdir(parents=True)
-    assert [each.state for each in places.sights()] == ["dead"]
+    assert [each.state for each in places.list_clusters()] == ["dead"]
     places.end("a")
-    assert places.sights() == []
+    assert places.list_clusters() == []
     with pytest.raises(ControlPlaneError, match="no cluster 'a'"):
         places.end("a")
     (state / "a" / "old").mkdir(parents=True)
@@ -203,7 +203,7 @@ def test_a_cluster_that_is_told_to_end_is_awaited(state: Path) -> None:
         going.wait()
         places.end("a")
         assert told.is_set()
-        assert places.sights() == []
+        assert places.list_clusters() == []
     finally:
         told.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""`bigfleetctl`: asking a shard, and its answers as tables, words and JSON.
+"""`bigfleetctl`: asking a shard over gRPC, and showing its answers as tables, words and JSON.
 
-Only a client: whatever is said here was asked from a shard over gRPC.
+Nothing is decided here; everything shown is a shard's answer.
 """

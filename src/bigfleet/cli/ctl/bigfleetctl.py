@@ -1,4 +1,4 @@
-"""`bigfleetctl`: what a person asks a shard, and tells it to do."""
+"""`bigfleetctl`: the commands by which a person asks a shard, and tells it what to do."""
 
 import asyncio
 from enum import StrEnum
@@ -111,7 +111,7 @@ def clusters(
         return
     early = [name for name in context.params if _is_given(context, name)]
     if early:
-        # They would be left unread, and the subcommand would speak to another shard than the one meant.
+        # The subcommand would not see these flags, and would speak to another shard than the one meant.
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in early)
         raise typer.BadParameter(f"{flags} must come after {context.invoked_subcommand}")
 

@@ -12,7 +12,7 @@ _PREFIX = "UNMET_REASON_"
 
 
 def json_line(each: Told, header: pb.InspectNeedsHeader, cluster: ClusterStanding | None) -> str:
-    """The line, in ASCII: whatever the wire held, a terminal shows it as text."""
+    """One line about a need, in ASCII, so that no character in it can control a terminal."""
     view, need = each.view, each.need
     profile, explanation = need.profile, None if view.satisfied else explain(each, cluster)
     fields = {

@@ -1,4 +1,4 @@
-"""Asking a shard: one connection, and its refusals as errors that a person can act on."""
+"""Calls to a shard over one connection. A refusal becomes an error that a person can act on."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -39,14 +39,15 @@ _STREAM_SECONDS = 300.0
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A shard, and as whom it is asked."""
+    """The shard that is asked, and the certificate with which it is asked."""
 
     address: Address
     tls: LiveTLS | None
+    """None: without TLS."""
 
     @classmethod
     def from_flags(cls, shard: str, cert: str | None, key: str | None, ca: str | None) -> "Target":
-        """The shard that the flags name; what is wrong with them is an error of the command line."""
+        """The shard that the flags name; raises an error of the command line where a flag is wrong."""
         files = TLSFiles.from_flags(cert, key, ca)
         return cls(dial_address(shard), None if files is None else LiveTLS.start(files))
 
@@ -95,14 +96,14 @@ async def list_clusters(target: Target) -> list[admin.ClusterStanding]:
 
 
 async def get_status(target: Target) -> admin.GetStatusResponse:
-    """How the shard is."""
+    """The status of the shard."""
     async with _channel(target) as channel:
         with _refusals(target):
             return await ShardAdminStub(channel).GetStatus(admin.GetStatusRequest(), timeout=_CALL_SECONDS)
 
 
 async def set_actuation(target: Target, *, paused: bool, reason: str = "") -> bool:
-    """Pause or resume; returns whether it was paused."""
+    """Pause or resume the shard; returns whether it was paused before."""
     request = admin.SetActuationRequest(paused=paused, reason=reason)
     async with _channel(target) as channel:
         with _refusals(target):
@@ -110,7 +111,7 @@ async def set_actuation(target: Target, *, paused: bool, reason: str = "") -> bo
 
 
 async def forget_cluster(target: Target, cluster: str) -> int:
-    """Withdraw a cluster's demand; returns how many machines it has."""
+    """Withdraw a cluster's demand; returns how many machines the cluster has."""
     request = admin.ForgetClusterRequest(cluster_id=cluster)
     async with _channel(target) as channel:
         with _refusals(target):
@@ -127,7 +128,7 @@ async def _channel(target: Target) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def _surroundings(target: Target, stub: ShardAdminStub) -> Surroundings | None:
-    """None from a shard of somebody else's, which has no ShardAdmin."""
+    """The shard's status and clusters; None where a shard that is not ours has no ShardAdmin service."""
     with _refusals(target):
         try:
             status = await stub.GetStatus(admin.GetStatusRequest(), timeout=_CALL_SECONDS)
@@ -154,5 +155,5 @@ def _refusals(target: Target) -> Iterator[None]:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             problem = "it does not know this call; is it a shard, and not an older one?"
         else:
-            problem = error.details() or "it says no more"
+            problem = error.details() or "it gives no reason"
         raise InputError(f"the shard at {target.address}: {error.code().name}: {problem}") from None

@@ -1,4 +1,4 @@
-"""What a shard answered, for people: tables on a terminal, plain columns in a pipe. Foreign text is made printable."""
+"""A shard's answers for people: tables on a terminal, plain columns in a pipe. Foreign text is made printable."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ _WIDE = ["new machines", "domain", "penalties $", "first seen", "profile", "gang
 
 
 def show_needs(answer: Answer, cluster: str, limit: int, console: Console, *, unmet: bool, wide: bool) -> None:
-    """Print the needs as a table, then for each that is short why, and what to do."""
+    """Print the needs as a table, then for each need that is short why it is, and what to do."""
     for note in notes(answer.around, cluster):
         _say(console, note, "yellow")
     _say(console, _title(answer, cluster, limit, unmet=unmet), "bold")
@@ -51,7 +51,7 @@ def show_needs(answer: Answer, cluster: str, limit: int, console: Console, *, un
 
 
 def show_clusters(clusters: Sequence[ClusterStanding], console: Console) -> None:
-    """Print every cluster, those with needs left short marked by their count."""
+    """Print every cluster with its operator, its demand and how many of its needs are short."""
     rows = [
         [each.cluster_id, _operator(each), _demand(each), str(each.needs), str(each.needs_short), str(each.machines)]
         for each in clusters
@@ -63,7 +63,7 @@ def show_clusters(clusters: Sequence[ClusterStanding], console: Console) -> None
 
 
 def show_status(status: GetStatusResponse, address: str, console: Console) -> None:
-    """Print how the shard is, what holds it back first."""
+    """Print the shard's status. What keeps it from acting comes first."""
     _say(console, f"shard {status.shard_id} at {address}, epoch {status.epoch}", "bold")
     held = _held(status)
     for reason in held:
@@ -96,7 +96,7 @@ def notes(around: Surroundings | None, cluster: str) -> list[str]:
 
 
 def standing(around: Surroundings | None, cluster: str) -> ClusterStanding | None:
-    """How the shard sees a cluster, where that is known."""
+    """How the shard sees a cluster; None where that is not known."""
     return None if around is None else around.clusters.get(cluster)
 
 
@@ -213,7 +213,7 @@ def _print(headings: Sequence[str], rows: Iterable[Sequence[str]], console: Cons
 
 
 def _say(console: Console, line: str, style: str = "", indent: int = 0) -> None:
-    """A terminal gets its lines wrapped and indented; a file or a pipe gets one line each."""
+    """Print a line of text. On a terminal it is wrapped and indented; in a file or a pipe it stays one line."""
     text = Text(plain(line), style=style)
     if console.is_terminal:
         console.print(Padding(text, (0, 0, 0, indent), expand=False))

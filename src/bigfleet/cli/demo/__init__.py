@@ -1,4 +1,4 @@
-"""`bigfleet demo`: its processes, its stage, what it watches and how it is shown.
+"""`bigfleet demo`: the command, its processes, its stage, what it watches and how that is shown.
 
-The story itself is `bigfleet.sim.story`.
+The story that the demo tells is in `bigfleet.sim.story`.
 """

@@ -1,4 +1,4 @@
-"""`bigfleet demo`: a shard, a cloud and four clusters live a day in a minute, and what is told is checked."""
+"""`bigfleet demo`: a shard, a cloud and four clusters live a day in a minute, and every claim is checked."""
 
 import asyncio
 import math
@@ -45,16 +45,20 @@ _WELCOME = (
 
 
 class Tempo(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the demo goes, in seconds. What is None or empty is as the files in examples/demo say."""
+    """How fast the demo goes, in seconds. Where a field is None, the files in examples/demo say it."""
 
     linger: float
+    """How long each act waits for people to look."""
     guard: float
+    """How long the shard's roll-up guard waits."""
     habits: Habits
     latency: Latency | None = None
     notice: Seconds | None = None
+    """How long before its end the interruption of a host in use is announced."""
     interruptions: float = 1.0
     """How many times more often than the file says spot machines are taken back."""
     flags: tuple[str, ...] = ()
+    """More flags for the shard."""
 
 
 _CALM = Tempo(linger=3.0, guard=3.0, habits=Habits(rollup_seconds=1.0, ready_seconds=0.5))
@@ -74,8 +78,8 @@ def demo(
 ) -> None:
     """Watch a shard serve four simulated clusters from a simulated cloud, live, for a minute or so.
 
-    Nothing but the clusters and the cloud is simulated: the shard is a process of its own and all of them speak gRPC.
-    What is told is checked; where it does not come true the demo fails and says what.
+    Only the clusters and the cloud are simulated. The shard is a process of its own, and all of them speak gRPC. Every
+    claim is checked; where one does not come true, the demo fails and says which.
     """
     screen = screen_on(console())
     folder = Path(tempfile.mkdtemp(prefix="bigfleet-demo-"))
@@ -93,7 +97,7 @@ def demo(
 
 
 async def _play(tempo: Tempo, folder: Path, screen: Screen) -> None:
-    """Build the stage, tell the story on it, and leave nothing of it running, however it ends."""
+    """Build the stage, tell the story on it, and end every process, however the story ends."""
     began = asyncio.get_running_loop().time()
     cloud_address, address = (listen_address(f"unix:{folder}/{name}.sock") for name in ("cloud", "shard"))
     screen.tell(0.0, _COMPILING)
@@ -157,13 +161,13 @@ def _cloud(tempo: Tempo) -> CloudConfig:
 
 
 def _file(name: str) -> Path:
-    """A file of the demo: beside the package where it is installed, in the checkout where it is developed."""
+    """A file of the demo: in the installed package, or else in the checkout."""
     package = Path(str(files("bigfleet")))
     installed = package / "examples" / "demo" / name
     return installed if installed.is_file() else package.parents[1] / "examples" / "demo" / name
 
 
 def _first(group: BaseExceptionGroup[StoryError]) -> StoryError:
-    """The one that everything else followed from."""
+    """The first error of a group, from which the others followed."""
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

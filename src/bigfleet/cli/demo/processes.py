@@ -1,4 +1,4 @@
-"""The demo's child processes: the shard, which is killed and started anew, and the compilation of its engine."""
+"""The demo's child processes: the shard, which is killed and started again, and the compilation of its engine."""
 
 import asyncio
 import json
@@ -13,12 +13,12 @@ from bigfleet.sim.story import StoryError
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _PROGRESS_SECONDS = 10.0
-# A line of the log that is longer is none of ours.
+# No line of our log is longer.
 _LONGEST_LINE = 1 << 20
 
 
 class ShardProcess:
-    """A shard as a process of its own, from its start to its end. Its log goes to `log`, line by line."""
+    """A shard as a process of its own. Its log goes to `log`, line by line."""
 
     def __init__(self, arguments: Sequence[str], guard_seconds: float, log: IO[bytes]) -> None:
         self._command = ("-m", "bigfleet.cli.demo.shard", str(guard_seconds), "shard", *arguments)
@@ -28,17 +28,17 @@ class ShardProcess:
         self._serving: asyncio.Future[dict[str, Any]] | None = None
         self._last: deque[str] = deque(maxlen=3)
         self.state = "starting"
-        """In one word."""
+        """What the shard does, in one word, for the screen."""
         self.metrics_port = 0
-        """Where its metrics are; 0 while it is not up."""
+        """The port of its metrics; 0 while it does not serve."""
 
     @property
     def up(self) -> bool:
-        """Whether it serves."""
+        """Whether the shard serves."""
         return self.metrics_port != 0
 
     async def start(self) -> None:
-        """Start it and wait until it serves."""
+        """Start the shard and wait until it serves."""
         self.state = "starting"
         self._serving = asyncio.get_running_loop().create_future()
         self._process = await asyncio.create_subprocess_exec(
@@ -58,14 +58,14 @@ class ShardProcess:
         self.state, self.metrics_port = "up", int(served["metrics_port"])
 
     def check(self) -> None:
-        """StoryError where it ended though nobody told it to."""
+        """Raise StoryError if the shard ended by itself."""
         if self.up and self._process is not None and self._process.returncode is not None:
             raise StoryError(
                 f"the shard ended by itself with {self._process.returncode}: {' '.join(self._last)[-500:]}"
             )
 
     async def kill(self) -> None:
-        """kill -9, if it runs."""
+        """Kill the shard with -9, if it runs."""
         self.state, self.metrics_port = "killed", 0
         if self._process is not None and self._reading is not None:
             with suppress(ProcessLookupError):
@@ -74,7 +74,7 @@ class ShardProcess:
             await self._reading
 
     async def stop(self) -> None:
-        """Tell it to end, and wait until it has; StoryError where it does not end in order."""
+        """Tell the shard to end, and wait until it has; StoryError where it does not end in order."""
         self.check()
         self.state, self.metrics_port = "stopped", 0
         assert self._process is not None  # noqa: S101 - it was started
@@ -102,7 +102,7 @@ class ShardProcess:
 
 
 async def compile_engine(waiting: Callable[[float], None]) -> None:
-    """Have the engine compiled, if it is not yet, by a process that can be ended; `waiting` hears of it meanwhile."""
+    """Compile the engine in a process of its own, which can be ended. `waiting` is called with the seconds so far."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "bigfleet", "warm-up"),

@@ -1,4 +1,4 @@
-"""The demo for the eye: on a terminal a picture that changes in place, elsewhere lines as things happen."""
+"""Showing the demo: on a terminal as a picture that changes in place, elsewhere as lines."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from rich.text import Text
 from bigfleet.model.machine import CapacityType, MachineState
 
 _ACTIONS = 8
-# Without a terminal, the least time between two lines of figures.
+# The least time between two lines of figures where there is no terminal.
 _EVERY_SECONDS = 2.0
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One workload of a cluster."""
+    """One workload of a cluster, with how many of its pods run and how many wait."""
 
     cluster: str
     workload: str
@@ -28,39 +28,43 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be seen at one moment. `sessions` says by cluster how its operator stands with the shard."""
+    """Everything that is shown at one moment."""
 
     rows: Sequence[Row]
     nodes: Mapping[str, int]
+    """How many nodes each cluster has."""
     sessions: Mapping[str, str]
+    """The state of each cluster's session with the shard, in words."""
     machines: Mapping[tuple[CapacityType, MachineState], int]
     shard: str
+    """The shard's state and figures, in words."""
     dollars: float
+    """What the machines cost an hour."""
 
 
 class Screen(Protocol):
-    """Where it is shown."""
+    """Where the demo is shown. `seconds` counts from the start of the demo."""
 
     def tell(self, seconds: float, text: str, *, loud: bool = False) -> None:
-        """Say something for good."""
+        """Print a sentence of the story, which stays; a `loud` one begins an act."""
 
     def did(self, seconds: float, line: str) -> None:
-        """The shard did something."""
+        """Show one line about what the shard did."""
 
     def show(self, seconds: float, view: View) -> None:
-        """This is how everything stands."""
+        """Show the state of everything."""
 
     def close(self) -> None:
-        """The demo is over."""
+        """End the showing."""
 
 
 def screen_on(console: Console) -> Screen:
-    """The screen that fits."""
+    """A picture where the console is a terminal, else lines."""
     return _Picture(console) if console.is_terminal else _Lines(console)
 
 
 class _Lines:
-    """Everything as lines, figures whenever they are others."""
+    """Shows everything as lines. Figures are printed when they have changed."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -100,7 +104,7 @@ class _Lines:
 
 
 class _Picture:
-    """What is told scrolls by, and below it stands a picture of the fleet."""
+    """Shows the story as lines that scroll by, and below them a picture of the fleet."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,7 +1,7 @@
-"""The demo's shard: `bigfleet shard` in a process that ends with the demo, one wait of it shortened that nobody sets.
+"""The demo's shard: `bigfleet shard` in a process that ends with the demo, with a shorter wait of the roll-up guard.
 
-That wait is the roll-up guard's. It is no setting on purpose: what protects a fleet from one bad roll-up must not be
-turned down by somebody in a hurry. The demo is in a hurry, and its screen says so.
+The guard's wait is no setting, on purpose: nobody in a hurry should turn down what protects a fleet from one bad
+roll-up. The demo is in a hurry, and its screen says so.
 """
 
 import os
@@ -14,8 +14,8 @@ from bigfleet.shard.demand import rollup_guard
 
 
 def _end_with_the_demo() -> NoReturn:
-    """The demo holds the other end of standard input; however it ends, that closes."""
-    # Not by way of sys.stdin, whose lock an ordinary end of the process would wait for.
+    """End this process when standard input closes: the demo holds its other end, which closes however the demo ends."""
+    # sys.stdin is not used, because an ordinary end of the process would wait for its lock.
     while os.read(0, 1):
         pass
     os._exit(1)

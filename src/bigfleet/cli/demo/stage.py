@@ -1,4 +1,4 @@
-"""The stage that the demo's story is played on: real processes, and what is seen of them from outside."""
+"""The stage that the demo's story is played on: real processes, and what can be seen of them from outside."""
 
 import asyncio
 from collections import Counter
@@ -13,14 +13,14 @@ from bigfleet.shard.persistence.audit_log import Record
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.story import CAST, StoryError
 
-# What a slow machine may take for what takes seconds; nobody waits so long where all is well.
+# How long a slow machine may take for what otherwise takes seconds.
 _PATIENCE_SECONDS = 120.0
 _FRAME_SECONDS = 0.2
 _LOOK_SECONDS = 0.05
 
 
 class DemoStage:
-    """The story's stage, on real processes."""
+    """The story's stage on real processes; `sim.story.Stage` says what each part of it means."""
 
     def __init__(
         self,
@@ -35,50 +35,52 @@ class DemoStage:
         self._linger, self._screen, self._shard, self._watch = linger, screen, shard, watch
         self.clusters, self._hosts, self._began = clusters, hosts, began
         self._drawn = 0
+        """How many audit records have been shown."""
         self._doubted: set[str] = set()
+        """The clusters whose last roll-up the shard refused."""
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """How long the demo has run."""
         return asyncio.get_running_loop().time() - self._began
 
     @property
     def machines(self) -> Sequence[Machine]:
-        """By the cloud's list."""
+        """Every machine, from the cloud's list."""
         return self._watch.machines
 
     @property
-    def deeds(self) -> Sequence[Record]:
-        """By the audit log."""
-        return self._watch.deeds
+    def audit_records(self) -> Sequence[Record]:
+        """The audit log so far, from the shard's file."""
+        return self._watch.audit_records
 
     @property
     def hosts(self) -> int:
-        """By the cloud's own books."""
+        """How many hosts exist, by the cloud's own count."""
         return self._hosts()
 
     @property
     def dollars(self) -> float:
-        """By the audit log."""
+        """What the shard pays an hour, from its audit log."""
         return self._watch.dollars
 
     @property
     def epoch(self) -> int:
-        """By the shard's status."""
+        """The shard's epoch, from its status."""
         return self._watch.epoch
 
     def act(self, title: str, text: str) -> None:
-        """Begin an act."""
+        """Show that an act begins."""
         self._draw()
         self._screen.tell(self.seconds, f"{title}: {text}", loud=True)
 
     def say(self, text: str) -> None:
-        """Tell what came true, after what led to it."""
+        """Show a sentence of the story, below everything that happened before it."""
         self._draw()
         self._screen.tell(self.seconds, text)
 
     async def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Look until it is so."""
+        """Wait until `is_so`; StoryError where that takes too long, or where the shard ends."""
         ends = self.seconds + _PATIENCE_SECONDS
         while not is_so():
             self._shard.check()
@@ -87,32 +89,32 @@ class DemoStage:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def linger(self) -> None:
-        """Let people look."""
+        """Wait a moment, so that people can look."""
         await asyncio.sleep(self._linger)
 
     async def kill_shard(self) -> None:
-        """kill -9."""
+        """Kill the shard with -9."""
         await self._shard.kill()
 
     async def start_shard(self) -> None:
-        """The same again."""
+        """Start the shard again, with the same flags and data."""
         await self._shard.start()
 
     async def draw(self) -> None:
-        """Show everything, for as long as this runs."""
+        """Show everything again and again, until cancelled."""
         while True:
             self._draw()
             await asyncio.sleep(_FRAME_SECONDS)
 
     def _draw(self) -> None:
-        seconds, new = self.seconds, self._watch.deeds[self._drawn :]
+        seconds, new = self.seconds, self._watch.audit_records[self._drawn :]
         self._drawn += len(new)
         for line in [*in_words(new, {machine.id: machine for machine in self.machines}), *self._doubts()]:
             self._screen.did(seconds, line)
         self._screen.show(seconds, self._view())
 
     def _doubts(self) -> list[str]:
-        """What the shard has newly not believed."""
+        """A line for each cluster whose roll-up the shard has newly refused."""
         doubted = {name for name, cluster in self.clusters.items() if cluster.refusal}
         new, self._doubted = sorted(doubted - self._doubted), doubted
         return [f"wait for {name} to say it again: {self.clusters[name].refusal.partition(';')[0]}" for name in new]

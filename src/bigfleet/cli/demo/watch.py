@@ -1,4 +1,4 @@
-"""What the demo sees, all of it from outside: the cloud's list, the shard's audit log, status and metrics."""
+"""What the demo sees of the cloud and the shard from outside: the cloud's list, and audit log, status and metrics."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class Watch:
-    """The newest of everything, for as long as `run` runs."""
+    """The newest state of the cloud and the shard, kept up to date while `run` runs."""
 
     def __init__(self, cloud: Address, shard: Target, audit: Path, metrics_port: Callable[[], int]) -> None:
-        # Reads carry no token, so this client is no second shard.
+        # This client only reads. Reads carry no fencing token, so it does not act as a second shard.
         self._cloud = ProviderClient(
             "demo", provider_dialer("demo", cloud, None), Fencing("demo", 1), ShardMetrics(CollectorRegistry())
         )
@@ -39,19 +39,19 @@ class Watch:
         self._audit, self._read = audit, 0
         self._cycles = (0.0, 0.0)
         self.machines: Sequence[Machine] = ()
-        self.deeds: list[Record] = []
+        self.audit_records: list[Record] = []
         self.epoch = self.decisions = 0
         self.cycle_seconds = 0.0
-        """How long the last decisions took, each."""
+        """How long a cycle took, on average over those since the last look at the metrics."""
 
     @property
     def dollars(self) -> float:
         """What the shard pays an hour, by the last line of its audit log."""
-        # Sums of prices that come and go may end a hair below nothing.
-        return max(0.0, self.deeds[-1].cost_after) if self.deeds else 0.0
+        # After many additions and subtractions the sum may be a little below 0.
+        return max(0.0, self.audit_records[-1].cost_after) if self.audit_records else 0.0
 
     async def run(self) -> None:
-        """Look, until cancelled."""
+        """Keep everything up to date, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._look())
@@ -66,18 +66,18 @@ class Watch:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _read_on(self) -> None:
-        """Take the lines that are whole; half a one is read again."""
+        """Read the new whole lines of the audit log; half a line is read again later."""
         with suppress(FileNotFoundError), self._audit.open("rb") as file:
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")[0]
             if whole:
                 self._read += len(whole) + 1
-                self.deeds += map(_decode, whole.split(b"\n"))
+                self.audit_records += map(_decode, whole.split(b"\n"))
 
     async def _ask(self) -> None:
         while True:
             if port := self._metrics_port():
-                # It may be killed at any moment.
+                # The shard may be killed at any moment.
                 with suppress(InputError, DialError):
                     status = await get_status(self._shard)
                     self.epoch, self.decisions = status.epoch, status.cycle

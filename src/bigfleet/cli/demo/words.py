@@ -1,4 +1,4 @@
-"""What a shard did, in words: lines of its audit log, those of one kind together."""
+"""What a shard did, in words: one line for all records of its audit log that are alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ _NAMES = {workload.profile.fingerprint: workload.name for workloads in CAST.valu
 
 
 def in_words(records: Iterable[Record], machines: Mapping[str, Machine]) -> list[str]:
-    """One line for all that was decided alike, and one for each end that is worth telling."""
+    """One line for all actions that were decided for the same reason, and one for each action that failed."""
     alike: dict[tuple[str, ...], list[Record]] = {}
     lines: list[str] = []
     for record in records:

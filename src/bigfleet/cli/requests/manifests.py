@@ -10,15 +10,16 @@ from bigfleet.model.crd import CapacityRequest, load_manifests
 
 
 def examples() -> Path:
-    """The example requests: beside the package where it is installed, in the checkout where it is developed."""
+    """The folder of the example requests: in the installed package, or else in the checkout."""
     package = Path(str(files("bigfleet")))
     installed = package / "examples" / "capacity-requests"
     return installed if installed.is_dir() else package.parents[1] / "examples" / "capacity-requests"
 
 
 def read_requests(paths: list[Path]) -> list[CapacityRequest]:
-    """Every CapacityRequest in these files and folders. One with only a generateName is given a number, as a server
-    would give it a name; two of the same name are refused.
+    """Every CapacityRequest in these files and folders; two of the same name are refused.
+
+    A request that has only a generateName gets a number behind it, as an API server would complete it to a name.
     """
     found: dict[tuple[str, str], CapacityRequest] = {}
     for path in paths:

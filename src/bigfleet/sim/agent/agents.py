@@ -1,4 +1,4 @@
-"""The agents of all hosts of a cloud: each joins in a task of its own, and does nothing once its node is Ready."""
+"""The agents of all hosts of a cloud. Each joins in a task of its own, which ends once its node is Ready."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,25 +14,25 @@ from bigfleet.sim.agent.user_data import Bootstrap
 
 _log = structlog.get_logger("bigfleet.sim.agent")
 
-# A drain waits so long for its cluster to hear of it; then the host goes its way and tells it later.
+# A drain waits this long for the cluster to hear of it. After that the drain goes on, and the cluster is told later.
 _LEAVE_SECONDS = 5.0
 _RETRY_SECONDS = 3.0
 
 
 class Disks(Protocol):
-    """Where hosts keep what they must know after a restart of everything."""
+    """Where hosts keep what they must know after a restart of the cloud."""
 
     def disk(self, ref: str) -> bytes:
         """What a host has written; nothing if there is no such host, or it has written nothing."""
         ...
 
     def write_disk(self, ref: str, content: bytes) -> None:
-        """Keep this for a host; nothing wipes it."""
+        """Keep this content for a host; empty content wipes the disk."""
         ...
 
 
 class Agents:
-    """Every host with bootstrap data has an agent. `scheme` is what provider ids begin with."""
+    """The agents of all hosts that have bootstrap data. `scheme` is what provider ids begin with."""
 
     def __init__(self, disks: Disks, scheme: str) -> None:
         self._disks, self._scheme = disks, scheme
@@ -40,14 +40,14 @@ class Agents:
         self._leaving: set[asyncio.Task[None]] = set()
 
     def resume(self, refs: Iterable[str]) -> None:
-        """Go on for these hosts, which an earlier life of the cloud has left."""
+        """Go on with the joins of these hosts, which an earlier process of the cloud began."""
         for ref in refs:
             kubelet = self._on_disk(ref)
             if kubelet is not None and not kubelet.joined:
                 self._begin(ref, kubelet, 0.0)
 
     def boot(self, ref: str, bootstrap: Bootstrap, shape: Shape, seconds: float) -> None:
-        """Give a host its bootstrap data; its kubelet starts after so long."""
+        """Give a host its bootstrap data; its kubelet starts after this many seconds."""
         kubelet = Kubelet(
             bootstrap=bootstrap,
             node_name=bootstrap.node_name or ref,
@@ -64,7 +64,7 @@ class Agents:
         return kubelet is not None and kubelet.joined
 
     def hindrance(self, ref: str) -> str:
-        """At which step a host is, and what went wrong last."""
+        """At which step of its join a host is, and what went wrong last."""
         if ref not in self._joins:
             return "the host has no bootstrap data"
         join, task = self._joins[ref]
@@ -72,17 +72,17 @@ class Agents:
         return str(join) if broke is None else f"{join.step}: the agent broke: {broke}"
 
     async def leave(self, ref: str) -> None:
-        """End the host's kubelet and wipe its credentials; a cluster that does not answer hears of it later."""
+        """End the host's kubelet and wipe its credentials; a cluster that does not answer is told later."""
         leaving = self.abandon(ref)
         if leaving is not None:
             await asyncio.wait({leaving}, timeout=_LEAVE_SECONDS)
 
     def abandon(self, ref: str) -> asyncio.Task[None] | None:
-        """The host is gone, or is to be wiped: its kubelet with it. What is still to be done for that, if anything."""
+        """End the host's kubelet and wipe its disk; returns the task that tells the cluster, None without a kubelet."""
         kubelet = self._on_disk(ref)
         _, joining = self._joins.pop(ref, (None, None))
         if joining is not None:
-            # At once: from here on it writes nothing to the disk.
+            # Before the disk is wiped: once cancelled, the join writes nothing to it.
             joining.cancel()
         if kubelet is None:
             return None
@@ -117,13 +117,14 @@ class Agents:
 
 
 async def _end(kubelet: Kubelet, joining: asyncio.Task[None] | None) -> None:
-    """Await the end of a join, then have the Node left alone, however long the cluster takes to answer."""
+    """Await the end of a join, then have KWOK leave the Node alone, however long the cluster takes to answer."""
     if joining is not None:
         await asyncio.wait({joining})
     if not kubelet.certificate:
         return
     problem = ""
-    # What was asked for as it was cancelled may still be done, so the Node of one that was joining is looked for twice.
+    # The cluster may still carry out what the join asked for when it was cancelled. So where the host was joining, its
+    # Node is looked for twice.
     looks = 1 if kubelet.joined else 2
     while looks:
         try:

@@ -1,6 +1,6 @@
-"""One host's way into its cluster: a key, a certificate for it asked with the token, and then its Node, until Ready.
+"""One host's way into its cluster: it makes a key, asks for a certificate with the token, and registers its Node.
 
-Like a kubelet it never gives up: a step that fails is tried again, later each time, and what it last met is kept for
+Like a kubelet it never gives up. A step that fails is tried again, later each time, and its last error is kept for
 whoever wonders why the node does not come.
 """
 
@@ -34,35 +34,38 @@ _log = structlog.get_logger("bigfleet.sim.agent")
 
 
 class JoinError(Exception):
-    """A step that the cluster answered, and not with what is needed."""
+    """The cluster answered a step, but not with what the join needs."""
 
 
 class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host has on its disk: its bootstrap data and, once it was given one, its own certificate."""
+    """What a host has on its disk."""
 
     bootstrap: Bootstrap
     node_name: str
     provider_id: str
     shape: Shape
     certificate: bytes = b""
+    """The host's own certificate, PEM; empty until the cluster has issued it."""
     key: bytes = b""
+    """The certificate's private key, PEM."""
     joined: bool = False
+    """Whether the Node has been Ready."""
 
     def __repr__(self) -> str:
         return f"Kubelet({self.node_name}, {self.provider_id})"
 
     def with_token(self) -> Client:
-        """A client that is nobody yet."""
+        """A client with the bootstrap token, for a host that has no certificate yet."""
         return _client(ServerConfig(server=self.bootstrap.server, ca=self.bootstrap.ca, token=self.bootstrap.token))
 
     def as_node(self) -> Client:
-        """A client that is the node."""
+        """A client with the host's own certificate, which may act as the node."""
         server, ca = self.bootstrap.server, self.bootstrap.ca
         return _client(ServerConfig(server=server, ca=ca, certificate=self.certificate, key=self.key))
 
 
 class Join:
-    """Where one host is on its way. `keep` is how its disk changes."""
+    """How far one host has come on its way into the cluster. `keep` writes to the host's disk."""
 
     def __init__(self, kubelet: Kubelet, keep: Callable[[Kubelet], None]) -> None:
         self.kubelet, self._keep = kubelet, keep
@@ -73,7 +76,7 @@ class Join:
         return f"{self.step}: {self.problem or 'nothing has gone wrong yet'}"
 
     async def run(self) -> None:
-        """Go on from wherever the disk says, to a Node that is Ready."""
+        """Go on from where the disk says, until the Node is Ready."""
         if not self.kubelet.certificate:
             async with self.kubelet.with_token() as client:
                 await self._persist("asking for a certificate with the bootstrap token", self._ask, client)
@@ -123,7 +126,7 @@ class Join:
             if found.spec.provider_id != kubelet.provider_id:
                 owner = found.spec.provider_id or "no provider"
                 raise JoinError(f"there is a Node {kubelet.node_name} already, of {owner}") from None
-            # Our own, the answer to whose making was lost, or left from before the host was wiped.
+            # It is the host's own Node: the answer to its creation was lost, or it is left from before a wipe.
             await client.patch(NODES, kubelet.node_name, {"metadata": {"labels": node["metadata"]["labels"]}})
 
     async def _await_ready(self, client: Client) -> None:
@@ -136,9 +139,9 @@ class Join:
 
 
 async def leave(kubelet: Kubelet) -> bool:
-    """Have nobody play the kubelet of this host's Node any more, and say whether there is one.
+    """Take KWOK's label off this host's Node, so that nothing plays its kubelet; returns whether there is such a Node.
 
-    The Node stays: a kubelet cannot delete it, and its operator will.
+    The Node itself stays: a kubelet may not delete it, and the operator will.
     """
     async with kubelet.as_node() as client:
         try:

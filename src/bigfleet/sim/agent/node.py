@@ -16,14 +16,14 @@ HOSTNAME = "kubernetes.io/hostname"
 _OS, _ARCH = "kubernetes.io/os", "kubernetes.io/arch"
 # A kubelet's own limit, where the offer says nothing of pods.
 _PODS = "110"
-# NodeRestriction lets a node set these and no others of Kubernetes' own; those of a cloud come from its controller.
+# NodeRestriction lets a node set these labels of Kubernetes' own and no others.
 _ALLOWED = frozenset({HOSTNAME, _OS, _ARCH, known.INSTANCE_TYPE, known.ZONE, "topology.kubernetes.io/region"})
 _ALLOWED_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _RESERVED_DOMAINS = ("kubernetes.io", "k8s.io")
 
 
 def manifest(name: str, provider_id: str, shape: Shape, bootstrap: Bootstrap) -> dict[str, Any]:
-    """The Node as it is registered; conditions come with the first sign of life."""
+    """The Node as the host registers it; KWOK adds the conditions with its first heartbeat."""
     return {
         "metadata": {"name": name, "labels": _labels(name, shape, bootstrap)},
         "spec": {

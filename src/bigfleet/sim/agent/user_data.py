@@ -1,7 +1,7 @@
-"""Reading the bootstrap data that a host is given: cloud-init user data, of which a kubelet's two files matter.
+"""Reading the bootstrap data that a host is given: cloud-init user data, of which two files are read.
 
-Those are what the operator's default template writes: the bootstrap kubeconfig and the kubelet's arguments. What else
-an image would need is left alone. The data holds a token, so no error quotes it.
+The two files are the bootstrap kubeconfig and the kubelet's arguments, as the operator's default template writes them.
+Everything else, which a real image would need, is ignored. The data holds a token, so no error quotes it.
 """
 
 import base64
@@ -17,7 +17,7 @@ from bigfleet.model import plain_yaml
 from bigfleet.model.crd import Taint
 
 MAX_BYTES = 256 * 1024
-"""The most that is read; clouds take less."""
+"""The largest user data that is taken; real clouds take less."""
 
 KUBECONFIG = "/etc/kubernetes/bootstrap-kubelet.conf"
 ARGUMENTS = "/etc/kubernetes/kubelet.env"
@@ -35,13 +35,15 @@ class UserDataError(Exception):
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a host knows of the cluster it shall join."""
+    """All that a host knows of the cluster that it is to join."""
 
     server: str
+    """The API server's address."""
     ca: bytes
+    """The bundle that the API server's certificate is checked against, PEM."""
     token: str
     node_name: str = ""
-    """Empty: the host's own name."""
+    """The name that the Node is to have; empty for the host's own name."""
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
 
@@ -184,5 +186,5 @@ def _parsed(text: str, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(found[0] if len(found) == 1 else None, kind)
     except msgspec.ValidationError as error:
-        # It says which type stands where, and not the value.
+        # msgspec's message names a type and a path, and does not quote the value.
         raise UserDataError(f"{where}: {error}") from None

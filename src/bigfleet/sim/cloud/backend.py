@@ -1,7 +1,7 @@
 """The cloud as a backend of the provider kit: hosts that take their time, fail, run out, and are taken back.
 
-A host may be interrupted from the moment it is up, whatever its machine is used for. One that serves a cluster is
-announced first and goes when the grace is over; one that serves none goes at once.
+A host may be interrupted from the moment it is up, whatever its machine is used for. The interruption of a host that
+serves a cluster is announced, and the host ends when the grace is over. A host that serves none ends at once.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from bigfleet.sim.agent.user_data import UserDataError, read
 from bigfleet.sim.cloud.config import CloudConfig, Nodes
 from bigfleet.sim.cloud.delays import share
 from bigfleet.sim.cloud.hosts import Hosts, machine_of
-from bigfleet.sim.cloud.interruptions import Herd
+from bigfleet.sim.cloud.interruptions import PoolInterruptions
 from bigfleet.sim.cloud.throttle import Throttle
 
 _METAL_LACKS = frozenset({"create", "delete", "describe", "watch"})
-# A node that does not join is given up before the kit gives up the transition, which knows no reason.
+# A node that does not join is given up this long before the kit would give up, since the kit could not say why.
 _REASON_SECONDS = 1.0
-# A late host comes to light while the provider still looks for it.
+# A late host appears within this share of the time for which the provider looks for one.
 _LATEST = 0.8
 
 
 class CloudBackend(Backend):
-    """One simulated cloud. All waiting is the event loop's, so it runs on virtual time as well."""
+    """One simulated cloud. It waits by the event loop's clock only, so it runs on virtual time as well."""
 
     ready_poll_seconds = 0.2
 
@@ -39,39 +39,47 @@ class CloudBackend(Backend):
         self.scheme, self.doubt_seconds = config.scheme, float(config.timeouts.late_hosts)
         self._pools = {pool.name: pool for pool in config.pools}
         self._latency = {pool.name: config.latency_of(pool) for pool in config.pools}
-        # Of pools that are configured no more, but whose machines an earlier life has left.
-        self._elsewhere = config.latency_of(None)
+        # For machines of an earlier process whose pool is no longer configured.
+        self._latency_of_former_pools = config.latency_of(None)
         self._throttles = {
             kind: Throttle(kind, limit)
             for kind in config.rate_limits.__struct_fields__
             if (limit := getattr(config.rate_limits, kind)) is not None
         }
         self._operations: Counter[str] = Counter()
+        """How many operations each machine has had."""
         self._running: Counter[str] = Counter()
+        """How many hosts each pool has."""
         self._joins: dict[str, float] = {}
+        """When the node of a host joins, or when its kubelet starts where nodes are real."""
         self._agents = Agents(hosts, config.scheme) if config.nodes is Nodes.REAL else None
         self._given_up: dict[str, float] = {}
+        """When the node of a host counts as one that does not join."""
         self._late: set[asyncio.TimerHandle] = set()
-        self._herds = {
-            pool.name: Herd(pool.interruptions_per_second, f"{config.seed}/{pool.name}")
+        """The timers of hosts that appear after their Create has failed."""
+        self._interruptions = {
+            pool.name: PoolInterruptions(pool.interruptions_per_second, f"{config.seed}/{pool.name}")
             for pool in config.pools
             if pool.interruption_probability
         }
-        self._doomed: dict[str, asyncio.Event] = {}
-        self._dooms: list[tuple[float, str]] = []
-        self._stirred = asyncio.Event()
+        self._taken_back: dict[str, asyncio.Event] = {}
+        """Hosts whose interruption is announced; the event is set when the host ends."""
+        self._end_times: list[tuple[float, str]] = []
+        """A heap of when each of those hosts ends."""
+        self._hosts_changed = asyncio.Event()
         self._began = -1.0
+        """When the cloud was first asked for its offers; below 0 until then."""
 
     def has(self, method: str) -> bool:
-        """Bare metal is neither made nor ended, and stays."""
+        """Whether the cloud has this method; bare metal is neither created nor deleted."""
         return not (self._config.metal and method in _METAL_LACKS) and super().has(method)
 
     def limit(self, job: Job, call: Call) -> float:  # noqa: ARG002 - the same for every machine
-        """The configuration's."""
+        """After how many seconds a call counts as failed, as the configuration says."""
         return float(getattr(self._config.timeouts, call.value.lower()))
 
     async def offers(self) -> Iterable[Offer]:
-        """Every machine of every pool; hosts of an earlier life run on."""
+        """Every machine of every pool. Hosts that an earlier process left go on running."""
         now = asyncio.get_running_loop().time()
         if self._began < 0:
             self._began = now
@@ -125,14 +133,14 @@ class CloudBackend(Backend):
         self._joins[job.host] = asyncio.get_running_loop().time() + delay
 
     async def ready(self, job: Job) -> bool:
-        """Wait until the node has joined; one that was awaited in an earlier life of the provider has.
+        """Wait until the node has joined; a node that an earlier process of the provider waited for counts as joined.
 
-        A real one is asked for again and again, and given up with what hinders it shortly before the time is over.
+        A real node is asked for again and again. Shortly before the time is over it is given up, with the reason.
         """
         joins, now = self._joins.get(job.host, 0.0), asyncio.get_running_loop().time()
         await asyncio.sleep(max(joins - now, 0.0))
         self._joins.pop(job.host, None)
-        if job.host in self._doomed:
+        if job.host in self._taken_back:
             raise BackendError(f"InstanceInterrupted: {job.host} is being taken back, before its node was Ready")
         if self._agents is None or self._agents.has_joined(job.host):
             self._given_up.pop(job.host, None)
@@ -142,15 +150,15 @@ class CloudBackend(Backend):
         return False
 
     async def drain(self, job: Job, grace_seconds: int) -> None:
-        """Let pods leave within the grace, then wipe the host. That of one being taken back lasts until it is gone."""
+        """Let pods leave within the grace, then wipe the host. A host being taken back drains until it is gone."""
         await self._admit("drain")
         operation = self._operation(job)
         await self._try(job, Call.DRAIN, operation)
         leaving = min(self._delay(job, "drain", operation), float(grace_seconds))
         await asyncio.sleep(leaving + self._delay(job, "wipe", operation))
-        if doomed := self._doomed.get(job.host):
-            # Shown Idle, it would be given to the next cluster.
-            await doomed.wait()
+        if taken_back := self._taken_back.get(job.host):
+            # If its machine were shown Idle, a shard would give it to the next cluster.
+            await taken_back.wait()
         if self._agents is not None:
             await self._agents.leave(job.host)
         self._hosts.tag(job.host, "")
@@ -167,32 +175,35 @@ class CloudBackend(Backend):
             self._terminate(job.host)
 
     async def describe(self, job: Job) -> str:
-        """The host of the job's token."""
+        """The host that was made under the job's token, or nothing."""
         await self._admit("describe")
         return self._hosts.find(job.token)
 
     async def watch(self, known: Known) -> AsyncIterator[Notice]:
-        """Hosts that were lost while nobody looked, then interruptions as they strike."""
+        """Tell of hosts that were lost while the provider was down, then of interruptions as they strike."""
         for ref in known().values():
             if self._hosts.cluster(ref) is None:
                 yield _gone(ref)
         clock = asyncio.get_running_loop().time
         while True:
             now = clock()
-            self._stirred.clear()
-            wait, pool = min(((herd.wait(now), pool) for pool, herd in self._herds.items()), default=(math.inf, ""))
-            doom = self._dooms[0][0] - now if self._dooms else math.inf
-            if doom <= 0:
-                _, ref = heapq.heappop(self._dooms)
-                if ref in self._doomed:
+            self._hosts_changed.clear()
+            wait, pool = min(
+                ((interruptions.wait(now), pool) for pool, interruptions in self._interruptions.items()),
+                default=(math.inf, ""),
+            )
+            end = self._end_times[0][0] - now if self._end_times else math.inf
+            if end <= 0:
+                _, ref = heapq.heappop(self._end_times)
+                if ref in self._taken_back:
                     yield self._lose(ref)
             elif wait <= 0:
-                yield self._interrupt(self._herds[pool].strike(now), now)
+                yield self._interrupt(self._interruptions[pool].strike(now), now)
             else:
-                await self._stir(min(wait, doom))
+                await self._wait_for_hosts(min(wait, end))
 
     async def close(self) -> None:
-        """Forget what is still to come, and let go of the hosts' file."""
+        """Cancel the timers and agents, and close the hosts' file."""
         for timer in self._late:
             timer.cancel()
         if self._agents is not None:
@@ -203,8 +214,8 @@ class CloudBackend(Backend):
         if not self._hosts.cluster(ref):
             return self._lose(ref)
         grace = self._config.interruption_grace
-        self._doomed[ref] = asyncio.Event()
-        heapq.heappush(self._dooms, (now + grace, ref))
+        self._taken_back[ref] = asyncio.Event()
+        heapq.heappush(self._end_times, (now + grace, ref))
         text = f"interruption: the host ends in {grace:g} s"
         return Notice(machine_of(ref), Change.TAKEN_BACK, text, math.ceil(grace), ref)
 
@@ -212,19 +223,19 @@ class CloudBackend(Backend):
         self._terminate(ref)
         return _gone(ref)
 
-    async def _stir(self, seconds: float) -> None:
-        """Wait so long, or until a host comes or goes."""
+    async def _wait_for_hosts(self, seconds: float) -> None:
+        """Wait this long, or until a host comes or goes."""
         try:
             async with asyncio.timeout(None if seconds == math.inf else seconds):
-                await self._stirred.wait()
+                await self._hosts_changed.wait()
         except TimeoutError:
             pass
 
     def _at_risk(self, ref: str, now: float) -> None:
-        herd = self._herds.get(_pool_of(machine_of(ref)))
-        if herd is not None:
-            herd.enter(ref, now)
-            self._stirred.set()
+        interruptions = self._interruptions.get(_pool_of(machine_of(ref)))
+        if interruptions is not None:
+            interruptions.enter(ref, now)
+            self._hosts_changed.set()
 
     def _launch(self, job: Job) -> str:
         if not self._hosts.find(job.token):
@@ -238,21 +249,21 @@ class CloudBackend(Backend):
         self._given_up.pop(ref, None)
         pool = _pool_of(machine_of(ref))
         self._running[pool] -= 1
-        if doomed := self._doomed.pop(ref, None):
-            doomed.set()
-        if pool in self._herds:
-            self._herds[pool].leave(ref, asyncio.get_running_loop().time())
-            self._stirred.set()
+        if taken_back := self._taken_back.pop(ref, None):
+            taken_back.set()
+        if pool in self._interruptions:
+            self._interruptions[pool].leave(ref, asyncio.get_running_loop().time())
+            self._hosts_changed.set()
 
     def _give_up_at(self, job: Job) -> float:
-        """When a node that is awaited from now on counts as one that does not come."""
+        """When a node that is awaited from now on counts as one that does not join."""
         limit = self.limit(job, Call.CONFIGURE)
         return asyncio.get_running_loop().time() + max(limit - _REASON_SECONDS, limit / 2)
 
     def _check_stock(self, job: Job) -> None:
         pool, since = self._pools.get(_pool_of(job.machine)), asyncio.get_running_loop().time() - self._began
         if pool is None:
-            raise BackendError(f"InvalidParameterValue: the pool of {job.machine} is configured no more")
+            raise BackendError(f"InvalidParameterValue: the pool of {job.machine} is no longer configured")
         for stock_out in pool.stock_outs:
             if stock_out.begin <= since < stock_out.end and self._running[pool.name] >= stock_out.capacity:
                 raise BackendError(
@@ -273,12 +284,12 @@ class CloudBackend(Backend):
         await _never()
 
     async def _try(self, job: Job, call: Call, operation: int) -> None:
-        """Go wrong, if that is this operation's fate."""
+        """Make the operation go wrong if the configured rates say so."""
         if going_wrong := self._fate(job, call, operation):
             await self._go_wrong(job, going_wrong, call.value.lower(), operation)
 
     def _fate(self, job: Job, call: Call, operation: int) -> str:
-        """How this operation goes wrong, or nothing."""
+        """How this operation goes wrong: a field of the failure rates, or nothing."""
         pool = self._pools.get(_pool_of(job.machine))
         failures = self._config.failures if pool is None or pool.failures is None else pool.failures
         rates = failures.of(call)
@@ -299,11 +310,11 @@ class CloudBackend(Backend):
         await asyncio.sleep(self._delay(job, step, operation))
 
     def _delay(self, job: Job, step: str, operation: int) -> float:
-        latency = self._latency.get(_pool_of(job.machine), self._elsewhere)
+        latency = self._latency.get(_pool_of(job.machine), self._latency_of_former_pools)
         return latency[step].at(share(self._config.seed, job.machine, operation, step))
 
     def _operation(self, job: Job) -> int:
-        """Which of its machine's operations this is: with the machine's id it is what draws depend on."""
+        """The number of this operation among those of its machine. Random draws depend on both."""
         self._operations[job.machine] += 1
         return self._operations[job.machine]
 

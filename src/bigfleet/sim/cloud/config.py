@@ -1,4 +1,4 @@
-"""What a simulated cloud is made of, as its configuration file describes it. Values and their rules, no behaviour."""
+"""What a simulated cloud is made of, as its configuration file describes it: values and their rules, no behaviour."""
 
 import math
 import re
@@ -16,21 +16,21 @@ from bigfleet.sim.catalog import FAMILY, REGION
 from bigfleet.sim.cloud.delays import Delay, Seconds
 
 MAX_MACHINES = 1_000_000
-"""What all pools together may count."""
+"""How many machines all pools together may have."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 _OURS = frozenset({INSTANCE_TYPE, ZONE, CAPACITY_TYPE, FAMILY, RACK, REGION})
 
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_MACHINES)]
-Most = Annotated[int, msgspec.Meta(ge=0, le=MAX_MACHINES)]
+CountFromZero = Annotated[int, msgspec.Meta(ge=0, le=MAX_MACHINES)]
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the configuration."""
+class ConfigPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the configuration; an unknown field is refused."""
 
 
-class Class(StrEnum):
+class PoolCapacityType(StrEnum):
     """How a pool is paid for, as people and metrics write it."""
 
     BARE_METAL = CapacityType.BARE_METAL.label
@@ -48,22 +48,22 @@ class Nodes(StrEnum):
     """The host joins the cluster that the data names, as a kubelet does, and is as ready as its Node there."""
 
 
-class Latency(Value, frozen=True, kw_only=True):
-    """How long each step takes. What pods take to leave (`drain`) ends with the grace; `wipe` comes after it.
-
-    `configure` hands the bootstrap blob over, `join` is from then until the node is Ready; a real one's kubelet starts
-    then.
-    """
+class Latency(ConfigPart, frozen=True, kw_only=True):
+    """How long each step takes; None where another part of the configuration says it."""
 
     create: Delay | None = None
     configure: Delay | None = None
+    """Handing the bootstrap blob over."""
     join: Delay | None = None
+    """From then until the node is Ready or, where nodes are real, until the kubelet starts."""
     drain: Delay | None = None
+    """Until the pods have left; never longer than the grace."""
     wipe: Delay | None = None
+    """Wiping the host after its drain."""
     delete: Delay | None = None
 
     def over(self, other: "Latency") -> "Latency":
-        """This one where it says something, the other elsewhere."""
+        """These delays, with the other's in the place of those that are None."""
         return Latency(**{name: getattr(self, name) or getattr(other, name) for name in self.__struct_fields__})
 
 
@@ -77,11 +77,13 @@ DEFAULT_LATENCY = Latency(
 )
 
 
-class Failure(Value, frozen=True, kw_only=True):
-    """How often a step goes wrong: with an error, or by never ending."""
+class Failure(ConfigPart, frozen=True, kw_only=True):
+    """How often a step goes wrong."""
 
     error: Rate = 0.0
+    """The share that ends with an error."""
     hang: Rate = 0.0
+    """The share that never ends."""
 
     def __post_init__(self) -> None:
         if sum(getattr(self, name) for name in self.__struct_fields__) > 1:
@@ -89,12 +91,13 @@ class Failure(Value, frozen=True, kw_only=True):
 
 
 class CreateFailure(Failure, frozen=True, kw_only=True):
-    """Creates go wrong in one more way: their host comes to light after the provider has given up."""
+    """How often a Create goes wrong."""
 
     late: Rate = 0.0
+    """The share whose host appears after the provider has given up."""
 
 
-class Failures(Value, frozen=True, kw_only=True):
+class Failures(ConfigPart, frozen=True, kw_only=True):
     """How often each step goes wrong."""
 
     create: CreateFailure = CreateFailure()
@@ -103,19 +106,20 @@ class Failures(Value, frozen=True, kw_only=True):
     delete: Failure = Failure()
 
     def of(self, call: Call) -> Failure:
-        """Those of one kind of call."""
+        """The rates of one kind of call."""
         failure: Failure = getattr(self, call.value.lower())
         return failure
 
 
-class Timeouts(Value, frozen=True, kw_only=True):
-    """When a step counts as failed, and for how long after a failed Create its host may still come to light."""
+class Timeouts(ConfigPart, frozen=True, kw_only=True):
+    """After how long a step counts as failed."""
 
     create: Seconds = Seconds(Limits().create)
     configure: Seconds = Seconds(Limits().configure)
     drain: Seconds = Seconds(Limits().drain)
     delete: Seconds = Seconds(Limits().delete)
     late_hosts: Seconds = Seconds(900)
+    """For how long after a failed Create its host may still appear."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -130,16 +134,17 @@ class Exceeded(StrEnum):
     FAIL = "fail"
 
 
-class RateLimit(Value, frozen=True, kw_only=True):
-    """So many calls a second, and a burst of so many at once."""
+class RateLimit(ConfigPart, frozen=True, kw_only=True):
+    """How many calls the cloud takes."""
 
     per_second: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
     burst: Count = 1
+    """How many calls are taken at once after a pause."""
     exceeded: Exceeded = Exceeded.WAIT
 
 
-class RateLimits(Value, frozen=True, kw_only=True):
-    """The cloud's limits on its own calls; none where nothing is written."""
+class RateLimits(ConfigPart, frozen=True, kw_only=True):
+    """The cloud's limits by kind of call; None for no limit."""
 
     create: RateLimit | None = None
     configure: RateLimit | None = None
@@ -148,35 +153,40 @@ class RateLimits(Value, frozen=True, kw_only=True):
     describe: RateLimit | None = None
 
 
-class StockOut(Value, frozen=True, kw_only=True):
-    """From when until when, counted from the start, a pool has no more than so many hosts to give."""
+class StockOut(ConfigPart, frozen=True, kw_only=True):
+    """A time in which a pool has only few hosts to give. Both ends are counted from the start of the cloud."""
 
     begin: Seconds = msgspec.field(name="from", default=Seconds(0))
     end: Seconds = msgspec.field(name="to")
-    capacity: Most = 0
+    capacity: CountFromZero = 0
+    """How many hosts the pool may have in that time."""
 
     def __post_init__(self) -> None:
         if self.begin >= self.end:
             raise ValueError("to: must come after from")
 
 
-class Pool(Value, frozen=True, kw_only=True):
-    """Machines of one kind in one zone. `interruption_probability` is that of an hour, as prices are an hour's."""
+class Pool(ConfigPart, frozen=True, kw_only=True):
+    """Machines of one kind in one zone."""
 
     name: str
     instance_type: str
     zone: str
-    capacity_type: Class
+    capacity_type: PoolCapacityType
     count: Count
     resources: dict[str, str | int]
     allocatable: dict[str, str | int] = {}
     price_per_hour: float = 0.0
     interruption_probability: Rate = 0.0
-    racks: Most = 0
+    """The chance that a host is taken back within one hour."""
+    racks: CountFromZero = 0
+    """Over how many racks the machines are spread; 0: they have no rack label."""
     family: str = ""
     labels: dict[str, str] = {}
     latency: Latency = Latency()
+    """Where it differs from the cloud's."""
     failures: Failures | None = None
+    """In the place of the cloud's; None: the cloud's hold."""
     stock_outs: Annotated[tuple[StockOut, ...], msgspec.Meta(max_length=1000)] = ()
 
     def __post_init__(self) -> None:
@@ -189,7 +199,7 @@ class Pool(Value, frozen=True, kw_only=True):
             raise ValueError(f"racks: {self.racks} are more than the {self.count} machines")
         if self.interruption_probability == 1:
             raise ValueError("interruption_probability: must be below 1; 0.9999 is as good as sure")
-        if self.capacity_type is Class.SPOT and not self.interruption_probability:
+        if self.capacity_type is PoolCapacityType.SPOT and not self.interruption_probability:
             raise ValueError("interruption_probability: must be above 0 for Spot")
         if self.metal and (self.interruption_probability or self.stock_outs):
             field = "interruption_probability" if self.interruption_probability else "stock_outs"
@@ -199,12 +209,12 @@ class Pool(Value, frozen=True, kw_only=True):
 
     @property
     def metal(self) -> bool:
-        """Whether its machines stand there for good."""
-        return self.capacity_type is Class.BARE_METAL
+        """Whether its machines are hardware, which is neither created nor deleted."""
+        return self.capacity_type is PoolCapacityType.BARE_METAL
 
     @property
     def interruptions_per_second(self) -> float:
-        """The rate at which a host is taken back, so that the probability comes true over any hour."""
+        """The rate at which a host is taken back, so that the probability holds over any hour."""
         return -math.log1p(-self.interruption_probability) / 3600
 
     def machine(self, number: int) -> str:
@@ -212,7 +222,7 @@ class Pool(Value, frozen=True, kw_only=True):
         return f"{self.name}-{number:06d}"
 
     def shapes(self, region: str) -> Iterator[tuple[Shape, range]]:
-        """What its machines are like, rack by rack, and which numbers are in each; OfferError if no shard took them."""
+        """The shape of each rack's machines, and their numbers; OfferError for a shape that no shard would take."""
         racks = max(self.racks, 1)
         for rack in range(racks):
             labels = {**self.labels, REGION: region, FAMILY: self.family}
@@ -231,20 +241,24 @@ class Pool(Value, frozen=True, kw_only=True):
             yield shape, range(self.count * rack // racks, self.count * (rack + 1) // racks)
 
 
-class CloudConfig(Value, frozen=True, kw_only=True):
-    """A whole cloud. With `faults` its first machines fail on purpose, for the conformance suite."""
+class CloudConfig(ConfigPart, frozen=True, kw_only=True):
+    """A whole cloud."""
 
     pools: Annotated[tuple[Pool, ...], msgspec.Meta(min_length=1, max_length=10_000)]
     scheme: str = "sim"
+    """What the provider ids of its hosts begin with."""
     region: str = ""
     seed: int = 0
+    """What every random draw depends on."""
     latency: Latency = Latency()
     timeouts: Timeouts = Timeouts()
     failures: Failures = Failures()
     rate_limits: RateLimits = RateLimits()
     interruption_grace: Seconds = Seconds(120)
+    """How long before its end the interruption of a host in use is announced."""
     nodes: Nodes = Nodes.IMAGINED
     faults: bool = False
+    """Whether the first machines fail on purpose, for the conformance suite."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.scheme):
@@ -264,10 +278,10 @@ class CloudConfig(Value, frozen=True, kw_only=True):
 
     @property
     def metal(self) -> bool:
-        """Whether all machines stand there for good; all do or none."""
+        """Whether the machines are hardware, which is neither created nor deleted; all are or none."""
         return self.pools[0].metal
 
     def latency_of(self, pool: Pool | None) -> Mapping[str, Delay]:
-        """How long each step takes in a pool, or in one that is configured no more."""
+        """How long each step takes in a pool; None stands for a pool that is no longer configured."""
         chosen = self.latency.over(DEFAULT_LATENCY)
         return msgspec.structs.asdict(chosen if pool is None else pool.latency.over(chosen))

@@ -1,4 +1,4 @@
-"""How long things take: distributions, and draws that depend on who draws and not on when."""
+"""How long steps take: distributions, and random draws that depend on a key and not on the order of draws."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,9 +9,9 @@ from statistics import NormalDist
 
 from bigfleet.model import duration
 
-# Beyond this share of the normal distribution lies one draw in a hundred.
+# One draw in a hundred from the normal distribution lies above this.
 _P99 = NormalDist().inv_cdf(0.99)
-# Half of one over this is the nearest that a draw comes to 0 or 1, and both are exact in floating point.
+# A draw comes no nearer to 0 or 1 than half of 1 / _STEPS, so that neither is ever drawn.
 _STEPS = 1 << 52
 
 
@@ -67,13 +67,13 @@ class Uniform(Delay):
     most: float
 
     def at(self, share: float) -> float:
-        """The way from the least to the most."""
+        """The time that lies this share of the way from the least to the most."""
         return self.least + share * (self.most - self.least)
 
 
 @dataclass(frozen=True, slots=True)
 class LogNormal(Delay):
-    """What clouds show: most are near the median, a few take very long; one in a hundred longer than `p99`."""
+    """What real clouds show: most times are near the median, and one in a hundred is longer than `p99`."""
 
     median: float
     p99: float
@@ -84,6 +84,6 @@ class LogNormal(Delay):
 
 
 def share(*key: object) -> float:
-    """A number between 0 and 1, both excluded: the same for the same key, unrelated for another."""
+    """A random number between 0 and 1, both excluded. The same key always gives the same number."""
     digest = blake2b("\0".join(map(str, key)).encode(), digest_size=8).digest()
     return ((int.from_bytes(digest, "big") >> 12) + 0.5) / _STEPS

@@ -1,7 +1,7 @@
-"""The hosts that exist, apart from the provider: what a real cloud would go on having after kill -9 of it.
+"""The hosts that exist in the cloud. They outlive a kill -9 of the provider, as those of a real cloud do.
 
-They live in a database of their own, in a file beside the provider's state or in memory. Writes survive the process
-but not the loss of power: it is a simulation. Other processes may read the file meanwhile.
+The hosts live in a database of their own, in a file beside the provider's state or in memory. Writes survive the end of
+the process but not the loss of power, which is enough for a simulation. Other processes may read the file meanwhile.
 """
 
 import sqlite3
@@ -17,12 +17,12 @@ _TABLES = """
 CREATE TABLE hosts (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL UNIQUE, machine TEXT NOT NULL,
                     cluster TEXT NOT NULL DEFAULT '');
 """
-# Of late: files of earlier versions lack it.
+# Made at every start, because files of earlier versions lack this table.
 _DISKS = "CREATE TABLE IF NOT EXISTS disks (number INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 
 
 def beside(state: Path) -> Path:
-    """The file of the hosts whose provider keeps its state there."""
+    """The file of the hosts, for a provider that keeps its state in the file `state`."""
     return state.with_name(state.name + ".cloud")
 
 
@@ -32,7 +32,7 @@ def machine_of(ref: str) -> str:
 
 
 def _ref(machine: str, number: int) -> str:
-    # With the machine's id in it, no two clouds of a fleet give two hosts one name.
+    # The machine's id is part of it, so that no two clouds of a fleet use one name for two hosts.
     return f"i-{machine}-{number}"
 
 
@@ -42,7 +42,7 @@ def _number(ref: str) -> int:
 
 
 def existing(path: Path) -> list[str]:
-    """The references of all hosts in a cloud's file, which may be in use; StateError if it is none."""
+    """The references of all hosts in a cloud's file, which may be in use; StateError if it is no such file."""
     if not path.is_file():
         raise StateError(path, "is not there; the provider makes it where --state names a file")
     try:
@@ -63,7 +63,7 @@ class Hosts:
         self._path = path
         try:
             if path is not None:
-                # What is on the hosts' disks is secret.
+                # Only for its owner: the hosts' disks hold secrets.
                 path.touch(mode=0o600)
             self._file = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
             self._file.execute("PRAGMA journal_mode = WAL")
@@ -79,12 +79,12 @@ class Hosts:
         return _refs(self._file)
 
     def launch(self, token: str, machine: str) -> str:
-        """The host of this token, made now unless it is there already."""
+        """The host of this token; it is made now unless it exists already."""
         self._write("INSERT OR IGNORE INTO hosts (token, machine) VALUES (?, ?)", token, machine)
         return self.find(token)
 
     def stand(self, machines: Iterable[str]) -> None:
-        """Hardware that has always been there; the machine's id is its token."""
+        """Add the hosts of these machines of bare metal; the token of each is the machine's id."""
         try:
             self._file.execute("BEGIN")
             self._file.executemany(
@@ -121,7 +121,7 @@ class Hosts:
         return b"" if row is None else bytes(row[0])
 
     def write_disk(self, ref: str, content: bytes) -> None:
-        """Keep this for a host; nothing wipes it."""
+        """Keep this content for a host; empty content wipes the disk."""
         if content:
             self._write("INSERT OR REPLACE INTO disks (number, content) VALUES (?, ?)", _number(ref), content)
         else:

@@ -1,18 +1,18 @@
 """Which host is taken back next, at the rate that its pool declares.
 
-The interruptions of a pool are one Poisson process whose rate is the sum of its hosts'. What is drawn is an amount of
-hazard, used up as fast as there are hosts; so hosts may come and go, and a pool of any size costs one number.
+The interruptions of a pool are one Poisson process whose rate is the sum of its hosts' rates. What is drawn is an
+amount of hazard, which every host uses up at its rate. So hosts may come and go, and a pool of any size costs one draw.
 """
 
 import math
 import random
 
-# A time in seconds that is as good as now: a shorter one could be too short to be told from it.
+# A wait in seconds that counts as none: added to a large clock, a shorter one might not change it.
 _NOW = 1e-6
 
 
-class Herd:
-    """The hosts of one pool that may be interrupted. `now` only grows."""
+class PoolInterruptions:
+    """The hosts of one pool that may be interrupted, and when. `now` never goes back from call to call."""
 
     def __init__(self, rate: float, seed: str) -> None:
         self._rate = rate
@@ -33,7 +33,7 @@ class Herd:
             self._hosts.append(host)
 
     def leave(self, host: str, now: float) -> None:
-        """The host is no more, or its fate is sealed."""
+        """The host cannot be interrupted any more: it has ended, or its interruption is announced."""
         self._pass(now)
         place = self._places.pop(host, None)
         if place is not None:
@@ -51,7 +51,7 @@ class Herd:
         return wait if wait > _NOW else 0.0
 
     def strike(self, now: float) -> str:
-        """Choose the host that is interrupted now, and draw when the next one is."""
+        """Choose the host that is interrupted now, and draw the hazard until the next interruption."""
         host = self._random.choice(self._hosts)
         self.leave(host, now)
         self._hazard = self._random.expovariate(1.0)

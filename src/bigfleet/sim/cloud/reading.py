@@ -50,7 +50,7 @@ def read(text: str, source: str) -> CloudConfig:
         raise ConfigError(f"{source}: {_said(str(error), raw)[:_MAX_SHOWN]}") from None
     for pool in config.pools:
         try:
-            # Racks differ in a label only.
+            # One rack is enough to check, since racks differ in a label only.
             next(pool.shapes(config.region))
         except OfferError as error:
             raise ConfigError(f"{source}: pool {pool.name!r}: {error}") from None
@@ -63,7 +63,7 @@ def _read_time(kind: type[Any], given: object) -> object:
 
 
 def _said(problem: str, raw: Mapping[str, Any]) -> str:
-    """Words of msgspec, which are `reason - at `$.path``, as `where: reason`."""
+    """An error of msgspec, which reads `reason - at `$.path``, turned into `where: reason`."""
     reason, _, path = problem.partition(" - at `$")
     path = path.rstrip("`").removeprefix(".")
     if unknown := _UNKNOWN.fullmatch(reason):

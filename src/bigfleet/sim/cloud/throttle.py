@@ -23,7 +23,7 @@ class Throttle:
             raise BackendError(
                 f"RequestLimitExceeded: more than {limit.per_second:g} calls of {self._kind} a second; ask again later"
             )
-        # Those who wait have taken their token ahead of time, so each waits for those before it as well.
+        # A call that waits has taken its token ahead of time, so the next one waits for this one as well.
         self._left -= 1
         if self._left < 0:
             await asyncio.sleep(-self._left / limit.per_second)

@@ -1,4 +1,5 @@
 """Simulated clusters: worlds of pods and nodes, and operators that speak for them over real sessions.
 
-`world` has no clock and no network, `cluster` no network, `operator` is the shell; `rogues` break the rules on purpose.
+`world` has no clock and no network; `cluster` has no network; `operator` does the I/O; operators in `rogues` break the
+rules on purpose.
 """

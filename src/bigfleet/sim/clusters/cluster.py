@@ -1,8 +1,8 @@
-"""One cluster as its operator minds it: frames and time in, frames out (protocol.md 13-22). No I/O, no own clock.
+"""What the operator of one cluster decides: frames and time in, frames out (protocol.md 13-22). No I/O, no clock.
 
-What must survive the operator is the world's: nodes and their cordons. What is here is the operator's own memory, and
-most of that is said anew with each session: it reports only on what the shard has named since the connect, for the
-rest may belong to somebody else by now.
+What must survive the operator is kept in the world: nodes and their cordons. The operator's own memory is kept here,
+and most of it is said anew in each session. The operator reports only on machines that the shard has named since the
+connect, because any other machine may belong to another cluster by now.
 """
 
 import time
@@ -33,12 +33,16 @@ _ABSENT, _NOT_READY, _READY = (
     pb.NodeReadyReport.STATE_NOT_READY,
     pb.NodeReadyReport.STATE_READY,
 )
-# Roll-ups on their way; a shard that acknowledges none must not fill the memory.
+# How many unanswered roll-ups are remembered; a shard that acknowledges none must not fill the memory.
 _MOST_SENT = 1000
 
 
-class Machine:
-    """A machine as the shard last described it. `session` is the last that named it, `told` what that one heard."""
+class ClusterMachine:
+    """A machine as the shard last described it.
+
+    `session` is the last session that named it, `told` the readiness that was last reported there, and `joining` says
+    that the next step of its Node is on a timer.
+    """
 
     __slots__ = ("id", "joining", "labels", "node", "provider_id", "resources", "session", "state", "told")
 
@@ -52,9 +56,9 @@ class Machine:
 
 
 class Cluster:
-    """The operator's mind. Whoever holds it says what happens, sends the frames that come back, and ticks when `due`.
+    """The decisions of one operator. Its owner tells it what happens, sends the frames returned, and ticks when `due`.
 
-    `habits` may be exchanged at any time, features between sessions only.
+    `habits` may be replaced at any time, the features in them only between sessions.
     """
 
     def __init__(
@@ -62,23 +66,26 @@ class Cluster:
     ) -> None:
         self.id, self.world, self.habits = cluster_id, world, habits or Habits()
         self.log = Log()
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, ClusterMachine] = {}
         self.available: dict[str, pb.AvailableCapacityUpdate] = {}
         self.connected = False
         self.acknowledged = -1
         """The version of the world's demand that the shard last took."""
         self.refusal = ""
-        """Why it did not take the last roll-up that it answered, if it did not."""
+        """Why the shard did not take the last roll-up that it answered; empty if it took it."""
         self.short = self.epoch = 0
-        """How many rows its last decision left short, and which life of the shard said so."""
+        """How many rows the shard's last decision left short, and the epoch of the shard that said so."""
         self._timers: Timers[Frames] = Timers()
         self._drains = Drains(world, self.log, self._timers)
         self._stamp, self._stamped = stamp, 0
         self._session = 0
         self._sent: dict[str, int] = {}
+        """The unanswered roll-ups of this session: which version of the demand each holds, by its timestamp."""
         self._said = -1
+        """The version of the demand in the last roll-up."""
         self._next_rollup = 0.0
         self._answering: set[str] = set()
+        """The bootstrap requests that are to be answered later."""
 
     def states(self) -> Counter[MachineState]:
         """How many machines are in each state."""
@@ -87,7 +94,7 @@ class Cluster:
     # The session.
 
     def opened(self, now: float) -> Frames:
-        """A stream is there. Returns what is said first."""
+        """A stream has opened. Returns its first frames."""
         self.connected = True
         self._session += 1
         self._sent.clear()
@@ -107,7 +114,7 @@ class Cluster:
         self.log.note(now, What.DISCONNECTED, self.id, reason)
 
     def received(self, frame: pb.ShardMessage, now: float) -> Frames:
-        """A frame has arrived; one that this operator does not know says nothing."""
+        """A frame has arrived. Returns the answers; a frame of a kind that this operator does not know is ignored."""
         match frame.WhichOneof("payload"):
             case "ack":
                 self._acknowledged(frame.ack, now)
@@ -139,7 +146,10 @@ class Cluster:
         return rollup if first is None else min(first, rollup)
 
     def tick(self, now: float) -> Frames:
-        """Time has passed, or the world has changed. What would be said without a session is not: the next hears it."""
+        """Time has passed, or the world has changed. Returns what to send.
+
+        Without a session nothing is sent, since the next session is told everything anew.
+        """
         frames = [frame for said in self._timers.run(now) for frame in said]
         if not self.connected:
             return []
@@ -195,7 +205,7 @@ class Cluster:
             self.log.note(now, What.STRAY, update.machine_id, f"state {update.state} for {update.cluster_id!r}")
             return []
         self.log.note(now, What.MACHINE_SEEN)
-        machine = self.machines.setdefault(update.machine_id, Machine(update.machine_id))
+        machine = self.machines.setdefault(update.machine_id, ClusterMachine(update.machine_id))
         before, machine.state = machine.state, state
         machine.node, machine.provider_id = update.node_name or update.machine_id, update.provider_id
         machine.labels, machine.resources = dict(update.labels), dict(update.resources.resources)
@@ -215,8 +225,8 @@ class Cluster:
             return []
         return [*self._report(machine), *self._join(machine, now)]
 
-    def _join(self, machine: Machine, now: float) -> Frames:
-        """Have its Node come up, if it is not on the way already."""
+    def _join(self, machine: ClusterMachine, now: float) -> Frames:
+        """Begin the next step of its Node (registered, then Ready), unless that step is on a timer already."""
         readiness = self._readiness(machine)
         if machine.joining or machine.state is not _S.CONFIGURED or readiness == _READY:
             return []
@@ -231,7 +241,7 @@ class Cluster:
             return []
         return step(now, machine)
 
-    def _registered(self, now: float, machine: Machine) -> Frames:
+    def _registered(self, now: float, machine: ClusterMachine) -> Frames:
         machine.joining = False
         if self.machines.get(machine.id) is not machine or machine.state is not _S.CONFIGURED:
             return []
@@ -239,7 +249,7 @@ class Cluster:
         self.log.note(now, What.NODE_JOINED, machine.node)
         return [*self._report(machine), *self._join(machine, now)]
 
-    def _became_ready(self, now: float, machine: Machine) -> Frames:
+    def _became_ready(self, now: float, machine: ClusterMachine) -> Frames:
         machine.joining = False
         if self.machines.get(machine.id) is not machine or self._readiness(machine) == _ABSENT:
             return []
@@ -247,14 +257,14 @@ class Cluster:
         self.log.note(now, What.NODE_READY, machine.node)
         return self._report(machine)
 
-    def _readiness(self, machine: Machine) -> pb.NodeReadyReport.State.ValueType:
+    def _readiness(self, machine: ClusterMachine) -> pb.NodeReadyReport.State.ValueType:
         node = self.world.nodes.get(machine.node)
         if node is None or node.provider_id != machine.provider_id:
             return _ABSENT
         return _READY if node.ready else _NOT_READY
 
-    def _report(self, machine: Machine) -> Frames:
-        """Say how far its Node has come, if this session has not heard it."""
+    def _report(self, machine: ClusterMachine) -> Frames:
+        """Report how far its Node has come, unless this session was told already."""
         state = self._readiness(machine)
         if NODE_READY not in self.habits.features or machine.session != self._session or machine.told == state:
             return []
@@ -263,7 +273,7 @@ class Cluster:
         report = pb.NodeReadyReport(machine_id=machine.id, node_name=machine.node, provider_id=provider_id, state=state)
         return [pb.OperatorMessage(node_ready=report)]
 
-    def _forget(self, machine: Machine, now: float) -> None:
+    def _forget(self, machine: ClusterMachine, now: float) -> None:
         del self.machines[machine.id]
         self._remove(machine.node, now)
 
@@ -287,7 +297,7 @@ class Cluster:
             self.log.note(now, What.STRAY, request.request_id, f"a bootstrap request for {request.cluster_id!r}")
             return []
         self.log.note(now, What.BLOB_ASKED, request.request_id)
-        # The machine is Idle, so such a Node is left from an earlier binding (protocol.md 22).
+        # The machine is Idle, so a Node of that name is left from an earlier binding (protocol.md 22).
         self._remove(request.node_name, now)
         blob = self.habits.blob
         if not blob.answers:

@@ -1,6 +1,6 @@
-"""Emptying nodes on instruction: cordon, acknowledge, evict, report (protocol.md 14, 22). No I/O, no clock of its own.
+"""Emptying nodes on instruction: cordon, acknowledge, evict, report (protocol.md 14, 22). No I/O, no clock.
 
-The cordon, with its instruction and deadline, stands on the node and survives the operator. A drain is reported only
+The cordon is written on the node with its instruction and deadline, and survives the operator. A drain is reported only
 to a session that named its instruction.
 """
 
@@ -15,7 +15,7 @@ _DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.O
 
 
 class Drains:
-    """The drains of one cluster. Where not `reports`, nobody hears how they end."""
+    """The drains of one cluster. Only where `reports` is set is the shard told how they end."""
 
     def __init__(self, world: World, log: Log, timers: Timers[Frames]) -> None:
         self._world, self._log, self._timers = world, log, timers
@@ -24,7 +24,9 @@ class Drains:
         self.reports = True
 
     def resumed(self, now: float) -> list[pb.CordonedNode]:
-        """A session begins. Go on, once, with what an earlier life of the operator began; returns all cordons held."""
+        """A session begins. Returns all cordons held; the first session also goes on with the drains of an earlier
+        operator.
+        """
         self._named.clear()
         held = [(node.name, node.cordon) for node in self._world.nodes.values() if node.cordon is not None]
         for name, cordon in held if self._is_new else ():
@@ -33,7 +35,7 @@ class Drains:
         return [pb.CordonedNode(instruction_id=cordon.instruction, node=name) for name, cordon in held]
 
     def instructed(self, instruction: pb.ReclaimInstruction, now: float) -> Frames:
-        """Cordon, acknowledge, begin to evict. Said again, it is acknowledged again and its deadline set anew."""
+        """Cordon, acknowledge, begin to evict. A repeated instruction is acknowledged again and gets a new deadline."""
         grace = max(0, instruction.grace_period_seconds)
         cordon = Cordon(instruction.instruction_id, now + grace, instruction.kind)
         self._log.note(now, What.RECLAIM_HEARD, cordon.instruction)
@@ -54,7 +56,7 @@ class Drains:
         return frames
 
     def withdrawn(self, withdrawn: pb.ReclaimWithdrawn, now: float) -> None:
-        """The instruction stands no more, or no more for these nodes: uncordon."""
+        """Uncordon the nodes of an instruction that the shard has withdrawn, or those of them that it names."""
         for name in list(withdrawn.nodes or self._world.nodes):
             if self._cordon(name, withdrawn.instruction_id) is not None:
                 self._uncordon(name, withdrawn.instruction_id, now)
@@ -72,13 +74,13 @@ class Drains:
         cordon = self._cordon(name, instruction)
         if cordon is None or cordon.deadline < now:
             return []
-        # Scaled down meanwhile, its pods are gone by themselves.
+        # If the workload was scaled down meanwhile, its pods are gone already.
         if workload in self._world.nodes[name].pods:
             self._world.evict(name, workload)
         return self._report_if_empty(name, instruction, now)
 
     def _stop(self, now: float, name: str, cordon: Cordon) -> Frames:
-        """The deadline is there. What goes to nobody is uncordoned; what somebody else gets stays as it is."""
+        """The deadline has come and pods are left. A reclaimed node is uncordoned; any other stays cordoned."""
         if self._cordon(name, cordon.instruction) != cordon or not self._world.nodes[name].pods:
             return []
         reason = f"{self._world.nodes[name].pods.total()} pods are left and may not be evicted"
@@ -88,7 +90,7 @@ class Drains:
         return self._report(name, cordon.instruction, _FAILED, reason)
 
     def _report_if_empty(self, name: str, instruction: str, now: float) -> Frames:
-        """A node that is not there is as empty as can be."""
+        """Report a node as drained if it is empty or not there."""
         if name in self._world.nodes and self._world.nodes[name].pods:
             return []
         self._log.note(now, What.DRAINED, name, instruction)

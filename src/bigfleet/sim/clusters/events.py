@@ -1,4 +1,4 @@
-"""What happens in a simulated cluster, for whoever watches: counted all, and the telling ones kept for a while."""
+"""What happens in a simulated cluster, for whoever watches. All events are counted; those worth reading are kept."""
 
 import enum
 from collections import Counter, deque
@@ -9,7 +9,7 @@ _KEPT = 1000
 
 
 class What(enum.StrEnum):
-    """Kinds of events. Those that come every few seconds are counted only."""
+    """Kinds of events."""
 
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
@@ -35,26 +35,30 @@ class What(enum.StrEnum):
 ROUTINE = frozenset(
     {What.ROLLED_UP, What.ACKNOWLEDGED, What.BLOB_ASKED, What.BLOB_SENT, What.MACHINE_SEEN, What.RECLAIM_HEARD}
 )
+"""Kinds that come every few seconds, which are counted and not kept."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One thing that happened, to whom, and what a person wants to know beside it. `at` is by the operator's clock."""
+    """One thing that happened."""
 
     at: float
+    """When, by the operator's clock."""
     what: What
     name: str
+    """What it happened to: a node, a machine, a request, the cluster."""
     detail: str = ""
+    """What else a person wants to know."""
 
 
 class Log:
-    """The events of one cluster."""
+    """The events of one cluster: a count of each kind, and the last thousand that are not routine."""
 
     def __init__(self) -> None:
         self.counts: Counter[What] = Counter()
         self.recent: deque[Event] = deque(maxlen=_KEPT)
 
     def note(self, at: float, what: What, name: str = "", detail: str = "") -> None:
-        """It has happened."""
+        """Count an event, and keep it unless its kind is routine."""
         self.counts[what] += 1
         if what not in ROUTINE:
             self.recent.append(Event(at, what, name, detail))

@@ -4,28 +4,31 @@ import msgspec
 
 NODE_READY, NODE_DRAINED = "node_ready", "node_drained"
 OURS = (NODE_READY, NODE_DRAINED)
-"""The features of our operator. One without any is a stranger's, and knows no field from 100 up."""
+"""The features of our own operator. An operator without any is somebody else's and knows no field from 100 up."""
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
-    """How bootstrap requests are answered: so often (never, once, twice), so late, with user data or with an error."""
+    """How bootstrap requests are answered."""
 
     answers: int = 1
+    """How many times each request is answered: 0, 1, or 2 for an operator that repeats itself."""
     delay_seconds: float = 0.0
     ttl_seconds: int = 3600
+    """How long the operator says that the token is good."""
     error: str = ""
+    """Sent in the place of user data; empty: user data is sent."""
 
 
 class Habits(msgspec.Struct, frozen=True, kw_only=True):
-    """How an operator and its cluster behave; None for a time means never.
-
-    A machine's Node registers some time after it was heard to be Configured, and is Ready some time after that. A Node
-    whose machine the shard has not named `forget_seconds` into a session went while nobody was looking.
-    """
+    """How an operator and its cluster behave."""
 
     features: tuple[str, ...] = OURS
     rollup_seconds: float = 10.0
+    """Between two roll-ups while demand does not change."""
     register_seconds: float | None = 0.0
+    """From the news that a machine is Configured to its Node; None: the Node never comes."""
     ready_seconds: float | None = 5.0
+    """From then until the Node is Ready; None: it never is."""
     forget_seconds: float = 60.0
+    """A machine that the shard has not named this long into a session is forgotten, and its Node removed."""
     blob: Blob = Blob()

@@ -1,7 +1,7 @@
-"""A simulated cluster's operator on a real session, the shell of `Cluster`: it dials, keeps the stream, dials again.
+"""The I/O around a `Cluster`: a simulated operator dials a real shard, keeps the stream open, and dials again.
 
-Reading never waits for writing (protocol.md 21): what is to be said waits in a queue of its own, where a newer roll-up
-takes the place of an older one.
+Reading never waits for writing (protocol.md 21). Frames to be sent wait in a queue, in which a newer roll-up takes the
+place of an older one.
 """
 
 import asyncio
@@ -23,16 +23,20 @@ _ENDINGS = 100
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds to wait: before dialling again, at first and at most; when replaced; for a frame to be taken."""
+    """For how many seconds the operator waits."""
 
     first: float = 0.5
+    """Before it dials again for the first time; the wait then doubles."""
     most: float = 30.0
+    """Before it dials again, at most."""
     replaced: float = 30.0
+    """Before it dials again after another session has replaced its own."""
     stalled: float = 30.0
+    """For the shard to take a frame; then the stream is cut."""
 
 
 class SimOperator:
-    """One operator. `run` it in a task and cancel that to stop it; it leaves nothing open."""
+    """One operator. `run` it in a task, and cancel the task to stop it; nothing stays open."""
 
     def __init__(
         self, cluster: Cluster, address: Address, tls: LiveTLS | None = None, waits: Waits | None = None
@@ -59,19 +63,19 @@ class SimOperator:
             await self._dialer.hang_up()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until it is so; looked at after everything that happens to the cluster."""
+        """Wait until `is_so`, which is asked after everything that happens to the cluster."""
         while not is_so():
             await self._happened.wait()
 
     def cut(self) -> None:
-        """End the stream here and now, without a word; it is dialled again."""
+        """End the stream at once, without telling the shard; the operator then dials again."""
         if self._stream is not None:
             self._stream.cut("cut on this side")
 
     # Time.
 
     async def _keep_time(self) -> None:
-        """A cluster goes on whether or not its operator is connected."""
+        """Tick when the cluster is due, whether or not its operator is connected."""
         clock = asyncio.get_running_loop().time
         while True:
             self._to_tick.clear()
@@ -83,7 +87,7 @@ class SimOperator:
             self._say(self.cluster.tick(clock()))
 
     def _say(self, frames: Iterable[pb.OperatorMessage]) -> None:
-        """Something has happened to the cluster, and this is what it has to say."""
+        """Queue these frames, and wake whoever waits for something to happen to the cluster."""
         for frame in frames:
             if _is_rollup(frame):
                 self._outgoing = deque(older for older in self._outgoing if not _is_rollup(older))
@@ -112,7 +116,7 @@ class SimOperator:
             wait = min(self.waits.most, 2 * wait)
 
     async def _converse(self, stream: Stream) -> tuple[Ending, bool]:
-        """Speak and listen until the stream ends; returns how, and whether anything was heard."""
+        """Send and receive until the stream ends; returns how it ended, and whether any frame was received."""
         clock = asyncio.get_running_loop().time
         ending, was_heard = Ending("CANCELLED", "stopped"), False
         self._outgoing.clear()

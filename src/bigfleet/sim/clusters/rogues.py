@@ -1,6 +1,6 @@
-"""Operators that break the rules on purpose, and frames that no operator may send: to try a shard with.
+"""Operators that break the rules on purpose, and frames that no operator may send, for tests of a shard.
 
-Those that go on are operators with one vice each. What ends a stream at once is a frame, sent by `intrude`.
+A vice that a session survives is an operator of its own. A frame that ends the stream at once is sent by `intrude`.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 GARBAGE = b"\xff" * 64
-"""No message of any kind."""
+"""Bytes that are no message of any kind."""
 
 
 class HalfOpen(SimOperator):
-    """Stays connected, but takes no frame while `hears` is cleared, and sends none while `speaks` is."""
+    """Stays connected, but takes no frame while `hears` is cleared, and sends no frame while `speaks` is cleared."""
 
     def __init__(
         self, cluster: Cluster, address: Address, tls: LiveTLS | None = None, waits: Waits | None = None
@@ -41,7 +41,7 @@ class HalfOpen(SimOperator):
 
 
 class Doubling(SimOperator):
-    """Sends everything twice, all but Hello, after which there would be nothing to see."""
+    """Sends every frame twice, except Hello: a second Hello would end the session."""
 
     async def _write(self, stream: Stream, frame: pb.OperatorMessage) -> None:
         await super()._write(stream, frame)
@@ -68,7 +68,7 @@ class Reordering(SimOperator):
 
 
 async def intrude(address: Address, frames: Iterable[bytes], tls: LiveTLS | None = None) -> Ending:
-    """Open a stream, send these, and wait for the other side to end it; returns how it did."""
+    """Open a stream, send these frames, and wait for the shard to end the stream; returns how it ended."""
     dialer = shard_dialer(address, tls)
     try:
         stream = Stream(await dialer.channel())
@@ -89,7 +89,7 @@ def hello(cluster_id: str, *features: str) -> bytes:
 
 
 def rollup(cluster_id: str, padding_bytes: int = 0) -> bytes:
-    """A roll-up that asks for one core, made larger by so many bytes."""
+    """A roll-up that asks for one core, made larger by this many bytes."""
     need = capacity_pb2.CapacityNeed(aggregate_resources={"cpu": "1"}, min_unit={"cpu": "1"}, group="x" * padding_bytes)
     message = capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster_id, timestamp_unix_nanos=1, needs=[need])
     return pb.OperatorMessage(rollup=message).SerializeToString()
@@ -101,7 +101,7 @@ def huge_rollup(cluster_id: str) -> bytes:
 
 
 def claims(cluster_id: str, *, request: str, instruction: str, machine: str, node: str) -> dict[str, bytes]:
-    """Frames that speak of what belongs to that cluster, by kind; from another's session each ends the stream."""
+    """Frames about things of this cluster, by kind. In the session of another cluster each ends the stream."""
     said = {
         "rollup": pb.OperatorMessage(rollup=capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster_id)),
         "blob": pb.OperatorMessage(

@@ -1,4 +1,4 @@
-"""What is to be done later, in the order of its time."""
+"""Acts that are to be done later, in the order of their times."""
 
 import heapq
 import itertools
@@ -10,22 +10,22 @@ T = TypeVar("T")
 
 
 class Timers(Generic[T]):
-    """Acts to come. None is ever taken back: an act looks for itself whether it still has a point."""
+    """Acts to come. None is ever cancelled: an act checks by itself whether there is still something to do."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Callable[[], T]]] = []
         self._order = itertools.count()
 
     def at(self, when: float, act: Callable[Concatenate[float, P], T], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have it done at that time, which comes before its other arguments."""
+        """Have `act` called at `when`, which is passed to it as its first argument."""
         heapq.heappush(self._heap, (when, next(self._order), lambda: act(when, *args, **kwargs)))
 
     def next(self) -> float | None:
-        """When the first is due."""
+        """When the first act is due; None without any."""
         return self._heap[0][0] if self._heap else None
 
     def run(self, now: float) -> Iterator[T]:
-        """Do what is due and what that makes due, each as at its own time, however late this is."""
+        """Do every act that is due, and those that they make due. Each is told its own time, however late it is."""
         while self._heap and self._heap[0][0] <= now:
             _, _, act = heapq.heappop(self._heap)
             yield act()

@@ -1,7 +1,7 @@
 """A cluster's pods and nodes, as its API server would show them: what runs where, and what waits. No clock, no network.
 
-Pods of one workload are alike, so they are counted, not named. A stand-in for the scheduler puts them first-fit on
-nodes that are Ready, most important first, and lets them push lesser ones off; it knows requirements, machine limits,
+Pods of one workload are alike, so they are counted, not named. A stand-in for the scheduler puts pods on Ready nodes,
+first fit, highest priority first, and lets them push pods of lower priority off. It knows requirements, machine limits,
 gangs and hard spread, and no other rule.
 """
 
@@ -20,17 +20,16 @@ _NO_LIMIT = 2**31
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods of one kind; with SAME in the profile they are a gang, which runs whole or not at all.
-
-    `leave_seconds` is what its pods take to leave a node, None where a disruption budget never lets them go. Without
-    `requested` no CapacityRequest speaks for them (protocol.md 13).
-    """
+    """Pods of one kind; with SAME in the profile they are a gang, which runs whole or not at all."""
 
     name: str
     unit: Resources
+    """What one pod requests."""
     profile: Profile = Profile()
     leave_seconds: float | None = 5.0
+    """How long its pods take to leave a node; None: a disruption budget never lets them go."""
     requested: bool = True
+    """Whether there are CapacityRequests for its pods (protocol.md 13)."""
 
     @property
     def size(self) -> Resources:
@@ -46,15 +45,17 @@ class Pods(msgspec.Struct, frozen=True):
 
 
 class Cordon(msgspec.Struct, frozen=True):
-    """What the operator writes on a node beside the cordon (protocol.md 22); `kind` is the wire number."""
+    """What the operator writes on a node beside the cordon (protocol.md 22)."""
 
     instruction: str
+    """The id of the reclaim instruction."""
     deadline: float
     kind: int
+    """Why the node is to be emptied: the wire number of the instruction's kind."""
 
 
 class Node:
-    """One Node object. `pods` counts by workload; `leaving` says that its machine is on the way out."""
+    """One Node object. `pods` counts pods by workload; `leaving` says that its machine is draining or has failed."""
 
     __slots__ = ("cordon", "free", "labels", "leaving", "name", "pods", "provider_id", "ready")
 
@@ -71,7 +72,7 @@ class Node:
 
 
 class World:
-    """One cluster. Every change ends with the scheduler's turn."""
+    """One cluster. After every change the stand-in for the scheduler places the pods that wait."""
 
     def __init__(self, daemons: Sequence[Daemon] = ()) -> None:
         self.daemons = tuple(daemons)
@@ -80,7 +81,7 @@ class World:
         self.version = 0
         """Grows with every change of the demand."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when pods or nodes have come or gone; an operator puts its own in here."""
+        """Called when pods or nodes have come or gone; the cluster's operator sets it."""
         self._workloads: dict[str, Workload] = {}
         self._replicas: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
@@ -88,14 +89,14 @@ class World:
     # Demand.
 
     def deploy(self, workload: Workload, replicas: int) -> None:
-        """Add a workload, or put another in the place of the one of its name."""
+        """Add a workload, or replace the one of the same name."""
         self._stop_all(workload.name)
         self._workloads[workload.name] = workload
         self._workloads = dict(sorted(self._workloads.items(), key=lambda item: -item[1].profile.priority))
         self.scale(workload.name, replicas)
 
     def scale(self, name: str, replicas: int) -> None:
-        """Set how many pods of a workload there are to be; the last placed go first, a gang starts anew."""
+        """Set how many pods a workload has. Surplus pods go, the last placed first; a gang that changes starts anew."""
         workload = self._workloads[name]
         self._replicas[name] = replicas
         surplus = self._running[name] - replicas
@@ -126,7 +127,7 @@ class World:
         return tuple(rows.values())
 
     def pods(self, name: str = "") -> Pods:
-        """The pods of a workload, or of all."""
+        """The pods of one workload, or of all workloads without a name."""
         names = [name] if name else list(self._workloads)
         running = sum(self._running[each] for each in names)
         return Pods(sum(self._replicas[each] for each in names) - running, running)
@@ -134,7 +135,7 @@ class World:
     # Nodes.
 
     def register(self, name: str, provider_id: str, labels: Mapping[str, str], resources: Resources) -> None:
-        """A kubelet has made its Node, which is not Ready yet; one left of the same name goes."""
+        """A kubelet has registered its Node, which is not Ready yet; it replaces a Node of the same name."""
         self.remove(name)
         free = {PODS: _DEFAULT_PODS, **dict(resources)}
         for daemon in self.daemons:
@@ -168,7 +169,7 @@ class World:
         self._place([node])
 
     def leave(self, name: str, leaving: bool) -> None:
-        """The node's machine is on the way out, or stays after all."""
+        """Say whether the node's machine is leaving; a node whose machine leaves takes no more pods."""
         node = self.nodes[name]
         if node.leaving != leaving:
             node.leaving = leaving
@@ -188,7 +189,7 @@ class World:
         return tuple(node.name for node in self.nodes.values() if not node.pods)
 
     def unrequested_nodes(self) -> tuple[UnrequestedNode, ...]:
-        """The nodes that run pods without requests, with the highest stakes among those."""
+        """The nodes that run pods without requests, with the highest priority and penalties among those pods."""
         named = []
         for node in self.nodes.values():
             profiles = [each.profile for each in self.workloads_on(node.name) if not each.requested]
@@ -202,7 +203,7 @@ class World:
     # Placing.
 
     def _place(self, nodes: Collection[Node]) -> None:
-        """Put waiting pods on these nodes, the only ones where room may have been made."""
+        """Put waiting pods on these nodes, which are the only ones that may have more room than before."""
         for name, workload in self._workloads.items():
             for pushing in (False, True):
                 if self._running[name] == self._replicas[name] or (pushing and not self._is_above_others(workload)):
@@ -212,16 +213,16 @@ class World:
                 else:
                     self._place_each(workload, nodes, pushing=pushing)
                 if pushing:
-                    # Who was pushed off may fit elsewhere, and has its turn yet.
+                    # Pods that were pushed off may fit on any node, and their turn is still to come.
                     nodes = self.nodes.values()
 
     def _place_each(self, workload: Workload, nodes: Collection[Node], *, pushing: bool) -> None:
-        """Pod by pod where a spread is to be kept, else as many at a time as fit."""
-        spread = _Evenness(self, workload)
+        """Place the pods one by one where a hard spread applies, else as many at a time as fit."""
+        spread = _HardSpread(self, workload)
         progress = True
         while progress:
             progress = False
-            for node in self.nodes.values() if spread.is_ruled else nodes:
+            for node in self.nodes.values() if spread.applies else nodes:
                 missing = self._replicas[workload.name] - self._running[workload.name]
                 if not missing:
                     return
@@ -229,7 +230,7 @@ class World:
                     continue
                 if pushing:
                     self._make_room(node, workload)
-                count = min(missing, self._room(node, workload), 1 if spread.is_ruled or pushing else missing)
+                count = min(missing, self._room(node, workload), 1 if spread.applies or pushing else missing)
                 if count > 0:
                     self._run(node, workload, count)
                     spread.placed(node)
@@ -255,7 +256,7 @@ class World:
         return any(self._running[name] and each.profile.priority < priority for name, each in self._workloads.items())
 
     def _make_room(self, node: Node, workload: Workload) -> None:
-        """Push lesser pods off, least first, if one more pod fits then; no more of them than it takes."""
+        """Push pods of lower priority off, lowest first, until one more pod fits; none if that would not be enough."""
         if self._room(node, workload, pushing=True) < 1:
             return
         for each in sorted(self._lesser(node, workload), key=lambda other: other.profile.priority):
@@ -266,7 +267,7 @@ class World:
         return [each for each in self.workloads_on(node.name) if each.profile.priority < workload.profile.priority]
 
     def _room(self, node: Node, workload: Workload, *, pushing: bool = False) -> int:
-        """How many more pods fit, or would if lesser ones were pushed off."""
+        """How many more pods fit; with `pushing`, how many would if pods of lower priority were pushed off."""
         free = node.free
         for each in self._lesser(node, workload) if pushing else ():
             held = ((resource, units * node.pods[each.name]) for resource, units in each.size)
@@ -312,8 +313,8 @@ class World:
                 self._stop_all(name)
 
 
-class _Evenness:
-    """What the hard spread of a workload allows, kept up to date pod by pod."""
+class _HardSpread:
+    """What the hard spread constraints of a workload allow, kept up to date pod by pod."""
 
     def __init__(self, world: World, workload: Workload) -> None:
         hard = WhenUnsatisfiable.DO_NOT_SCHEDULE
@@ -327,8 +328,8 @@ class _Evenness:
                     counts[domain] += node.pods[workload.name]
 
     @property
-    def is_ruled(self) -> bool:
-        """Whether there is anything to keep to."""
+    def applies(self) -> bool:
+        """Whether the workload has a hard spread constraint."""
         return bool(self._counts)
 
     def allows(self, node: Node) -> bool:
@@ -340,7 +341,7 @@ class _Evenness:
         return True
 
     def placed(self, node: Node) -> None:
-        """One more is there."""
+        """Count one more pod on the node."""
         for spread, counts in self._counts.items():
             counts[node.labels[spread.topology_key]] += 1
 

@@ -1,4 +1,5 @@
-"""Real Kubernetes control planes as plain processes: their binaries, certificates, processes and life.
+"""Real Kubernetes control planes as plain processes, for development and tests, without containers.
 
-For development and tests, without containers. It knows BigFleet's manifests and none of its programs.
+Here are their binaries, certificates, processes, and start and end. Of BigFleet it uses the CRDs and none of the
+programs.
 """

@@ -1,6 +1,6 @@
-"""The certificates of one throw-away cluster: an authority, and what its programs show each other.
+"""The certificates of one throw-away cluster: an authority, and the certificates that its programs show each other.
 
-Everything is valid from a little before now for some weeks; a cluster lives for hours.
+Every certificate is valid from ten minutes ago for thirty days; a cluster lives for hours.
 """
 
 import ipaddress
@@ -53,7 +53,7 @@ class Authority:
         self.pair = self._write("ca", certificate, self._key)
 
     def server(self, name: str, *hosts: str) -> Pair:
-        """A pair that a program serves with, under these addresses and names; it may be shown by a client too."""
+        """A pair that a program serves with, under these addresses and names; a client may show it too."""
         names = [_alternative(host) for host in hosts]
         return self._issue(name, _named(name), x509.SubjectAlternativeName(names))
 

@@ -1,6 +1,6 @@
 """One control plane: etcd, API server, controller manager, scheduler and KWOK as children of this process.
 
-It is thrown away at its end, so its programs are killed, not asked to leave.
+Its data is thrown away at its end, so its programs are killed and need not end in order.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ Probe = Callable[[], Awaitable[bool]]
 
 
 class ControlPlane:
-    """A cluster without nodes, in a folder of its own that must be empty. `async with` starts it and ends it."""
+    """A cluster without nodes, in a folder of its own that must be empty. `async with` starts and ends the cluster."""
 
     _authority: Authority
     _admin: Pair
@@ -50,27 +50,27 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """The admin's file."""
+        """The admin's kubeconfig file."""
         return self._layout.kubeconfig
 
     @property
     def config(self) -> ServerConfig:
-        """How a client of ours reaches it, as its admin."""
+        """How our own client reaches the API server as an admin."""
         return load(self.kubeconfig)
 
     @property
     def server(self) -> str:
-        """Where the API server is."""
+        """The API server's URL."""
         return f"https://{LOOPBACK}:{self._ports.api_server}"
 
     @property
     def ca(self) -> bytes:
-        """The certificate that the API server's is checked against, PEM."""
+        """The CA certificate that the API server's certificate is checked against, PEM."""
         return self._authority.pair.cert.read_bytes()
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """The process of each program, by its name."""
+        """The process id of each program, by the program's name."""
         return {name: child.pid for name, child in self._children.items()}
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,9 @@ class ControlPlane:
         await self.stop()
 
     async def start(self) -> None:
-        """Start everything and wait until it works, BigFleet's CRDs and the bindings for joining nodes included."""
+        """Start every program, install BigFleet's CRDs and the bindings for joining nodes, and wait until all of it
+        works.
+        """
         self._authority = Authority(self._layout.folder / "pki")
         self._admin = self._authority.client("admin", "system:masters")
         for attempt in range(1, _ATTEMPTS + 1):
@@ -89,7 +91,7 @@ class ControlPlane:
                 await self._start()
             except ControlPlaneError as error:
                 await self.stop()
-                # Somebody took a port between our look at it and the program's.
+                # Another process may have taken a port between our check and the program's start.
                 if attempt == _ATTEMPTS or _TAKEN not in str(error):
                     raise
             except BaseException:
@@ -99,7 +101,7 @@ class ControlPlane:
                 return
 
     async def stop(self) -> None:
-        """End everything."""
+        """End every program."""
         for child in reversed(self._children.values()):
             child.kill()
 
@@ -112,12 +114,12 @@ class ControlPlane:
             await self._until("kube-apiserver is ready", self._api(session, "/readyz"))
 
     def check(self) -> None:
-        """ControlPlaneError if one of its programs has ended."""
+        """Raise ControlPlaneError if one of its programs has ended."""
         for child in self._children.values():
             child.check()
 
     async def watch(self) -> None:
-        """Keep logs small until a program ends, which is raised."""
+        """Keep the logs small until a program ends; raises ControlPlaneError then."""
         while True:
             self.check()
             for child in self._children.values():
@@ -125,12 +127,12 @@ class ControlPlane:
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def version(self) -> str:
-        """The API server's release."""
+        """The API server's version, as in `v1.34.4`."""
         async with self._session() as session, session.get(f"{self.server}/version") as answer:
             return str((await answer.json())["gitVersion"])
 
     async def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl says as the cluster's admin; ControlPlaneError with its complaint if it fails."""
+        """What kubectl prints as the cluster's admin; ControlPlaneError with its error output if it fails."""
         process = await asyncio.create_subprocess_exec(
             str(self._binaries["kubectl"]),
             f"--kubeconfig={self.kubeconfig}",
@@ -151,7 +153,7 @@ class ControlPlane:
         return said.decode()
 
     async def _start(self) -> None:
-        # What an attempt before this one left behind has other ports in it.
+        # The data of an earlier attempt holds that attempt's ports.
         shutil.rmtree(self._layout.etcd, ignore_errors=True)
         self._ports = _free_ports()
         self._write_kubeconfigs()
@@ -179,7 +181,7 @@ class ControlPlane:
             "kube-controller-manager is healthy": lambda: _answers(session, manager),
             "kube-scheduler is healthy": lambda: _answers(session, scheduler),
             "kwok is healthy": lambda: _answers(session, f"http://{LOOPBACK}:{self._ports.kwok}/healthz"),
-            # Without it no pod can be made.
+            # Without the account no pod can be created.
             "the default service account is there": self._api(
                 session, "/api/v1/namespaces/default/serviceaccounts/default"
             ),
@@ -247,7 +249,7 @@ def _free_ports() -> Ports:
 
 
 def _manifests() -> tuple[Path, Path]:
-    """BigFleet's CRDs, beside the package where it is installed, in the checkout where it is developed; and RBAC."""
+    """BigFleet's CRDs, in the installed package or else in the checkout, and the RBAC for joining nodes."""
     package = Path(str(files("bigfleet")))
     installed = package / "crd"
     crds = installed if installed.is_dir() else package.parents[1] / "api" / "crd"

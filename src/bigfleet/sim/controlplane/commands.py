@@ -1,4 +1,4 @@
-"""The command lines of one control plane's programs. As production runs them, but alone, on loopback and in a hurry."""
+"""The command lines of one control plane's programs: as in production, but one of each, on loopback, made to hurry."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,18 +11,18 @@ from bigfleet.sim.controlplane.programs.binaries import Binaries
 LOOPBACK = "127.0.0.1"
 
 KUBELET_LABEL = "sim.bigfleet.lucy.sh/kubelet"
-"""On a Node: KWOK plays its kubelet (heartbeats, pods that run) for as long as the label is there with the value below.
+"""The label of a Node whose kubelet KWOK plays (heartbeats, pods that run), for as long as it has the value below.
 
-A label and not an annotation: KWOK filters annotations by itself and goes on renewing the Lease of a Node that lost its
-annotation, while the API server tells it that a Node left a watch by labels."""
+It is a label and not an annotation, because the API server tells KWOK when a Node drops out of a watch by labels. KWOK
+filters annotations by itself, and goes on renewing the Lease of a Node that has lost its annotation."""
 KUBELET_KWOK = "kwok"
 
-# A thousand pods must be bound and run within seconds, and the limits are meant for clusters that serve others too.
+# A thousand pods must be bound and run within seconds; the default limits spare API servers that have other clients.
 _QPS = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """A free port for everything that listens."""
+    """The port of everything that listens."""
 
     etcd: int
     etcd_peer: int
@@ -39,16 +39,16 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def kubeconfig(self) -> Path:
-        """The admin's."""
+        """The admin's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
     def etcd(self) -> Path:
-        """All that the cluster knows."""
+        """The folder of etcd's data."""
         return self.folder / "etcd"
 
     def kubeconfig_of(self, program: str) -> Path:
-        """That of one of the control plane's own programs."""
+        """The kubeconfig of one of the control plane's own programs."""
         return self.folder / f"{program}.kubeconfig"
 
 
@@ -87,7 +87,7 @@ def commands(layout: Layout, binaries: Binaries, authority: Authority, ports: Po
                     "client-cert-auth=true",
                 )
             ),
-            # What is lost with the machine's power was to be thrown away.
+            # The data is thrown away at the end, so it need not survive a loss of power.
             "--unsafe-no-fsync=true",
             "--log-level=warn",
         ],
@@ -139,7 +139,7 @@ def commands(layout: Layout, binaries: Binaries, authority: Authority, ports: Po
             str(binaries["kwok"]),
             f"--kubeconfig={layout.kubeconfig}",
             f"--server-address={LOOPBACK}:{ports.kwok}",
-            # A kubelet's: renewed every 10 s.
+            # As a kubelet's Lease, which is renewed every 10 s.
             "--node-lease-duration-seconds=40",
             # Room for more pods than its default of 254.
             "--cidr=10.128.0.1/9",

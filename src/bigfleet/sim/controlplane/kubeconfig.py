@@ -1,4 +1,4 @@
-"""Kubeconfig files with everything inside, so that one file is all a program needs."""
+"""Kubeconfig files that hold their certificates and keys, so that a program needs one file only."""
 
 import base64
 from pathlib import Path

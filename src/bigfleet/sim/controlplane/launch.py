@@ -1,7 +1,7 @@
-"""Starting a program that must not outlive whoever starts it, even if that is killed with SIGKILL.
+"""Starting a program that must not outlive the process that starts it, even if that process is killed with SIGKILL.
 
-The kernel's parent-death signal does it. It is asked for by a small interpreter that then becomes the program: code
-between fork and exec would run in a process with other threads, which is unsafe.
+The kernel's parent-death signal ends the program. A small interpreter asks the kernel for the signal and then becomes
+the program, because code between fork and exec would run in a process with other threads, which is unsafe.
 """
 
 import os
@@ -20,5 +20,5 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def launched(command: Sequence[str]) -> list[str]:
-    """The command that runs this one, whose first word is a path, and ends it with the thread that started it."""
+    """A command that runs the given one, and ends it with the thread that started it. Its first word must be a path."""
     return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command]

@@ -1,7 +1,7 @@
-"""Where named clusters of this user are, and which of them run.
+"""Where the named clusters of this user are, and which of them run.
 
-A cluster that runs holds a lock beside its folder, which the kernel lets go of however its process ends. So what is
-said here is never out of date, and the leftovers of a killed one are known for what they are.
+A cluster that runs holds a lock beside its folder, which the kernel releases however its process ends. So the answer to
+whether a cluster runs is never out of date, and the folder of a killed cluster is recognised as a leftover.
 """
 
 import fcntl
@@ -29,26 +29,30 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pid: int
+    """The process that runs the cluster."""
     born: str
-    """When that process began, as the kernel counts: a later one of the same number is another."""
+    """When that process began, by the kernel's clock. It tells the process from a later one with the same id."""
     began: float
-    """Wall time, in seconds."""
+    """When the cluster was started, in seconds since the Unix epoch."""
     version: str = ""
+    """The version of its Kubernetes; empty until the cluster is ready, as are the next two."""
     server: str = ""
     kubeconfig: str = ""
 
     @property
     def ready(self) -> bool:
-        """Whether it has started."""
+        """Whether the cluster has started and can be used."""
         return bool(self.kubeconfig)
 
 
-class Sight(msgspec.Struct, frozen=True):
-    """One cluster as `list` shows it; `record` is None where its process was killed before it said anything."""
+class ListedCluster(msgspec.Struct, frozen=True):
+    """One cluster as `bigfleet dev cluster list` shows it."""
 
     name: str
     state: str
+    """`starting`, `running` or `dead`."""
     record: Record | None
+    """None where the process has not written its record, or was killed before it did."""
 
 
 def home() -> Path:
@@ -57,13 +61,13 @@ def home() -> Path:
 
 
 def log_of(name: str) -> Path:
-    """What the process behind a detached cluster says."""
+    """The log of the process behind a detached cluster."""
     return _folder(name).with_name(f"{name}.log")
 
 
 @contextmanager
 def held(name: str) -> Iterator[Path]:
-    """Hold this name: an empty folder is there for the body, and gone after it."""
+    """Hold the lock of this name. The body gets an empty folder, which is removed after it."""
     folder = _folder(name)
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(name):
@@ -76,28 +80,28 @@ def held(name: str) -> Iterator[Path]:
 
 
 def write(folder: Path, record: Record) -> None:
-    """Say how things stand, whole or not at all."""
+    """Write a cluster's record into its folder, whole or not at all."""
     unfinished = folder / f".{_RECORD}"
     unfinished.write_bytes(msgspec.json.encode(record))
     unfinished.replace(folder / _RECORD)
 
 
 def read(name: str) -> Record | None:
-    """What a cluster last said of itself, if anything."""
+    """The record that a cluster last wrote; None without one."""
     try:
         return msgspec.json.decode((_folder(name) / _RECORD).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def sights() -> list[Sight]:
-    """Every cluster there is, by name."""
+def list_clusters() -> list[ListedCluster]:
+    """Every cluster that has a folder, in the order of their names."""
     names = sorted(each.name for each in home().glob("*") if each.is_dir() and _NAME.fullmatch(each.name))
-    return [Sight(name, _state(name, record := read(name)), record) for name in names]
+    return [ListedCluster(name, _state(name, record := read(name)), record) for name in names]
 
 
 def end(name: str) -> None:
-    """Tell a cluster to end and wait until it has; clear away one that was killed."""
+    """Tell a cluster to end and wait until it has; clear away the folder of a cluster that was killed."""
     record = read(name)
     if not _is_locked(name):
         if not _folder(name).is_dir():
@@ -114,14 +118,14 @@ def end(name: str) -> None:
 def born(pid: int) -> str:
     """When a process began, in the kernel's own count; nothing if it has ended."""
     try:
-        # The name in front may hold spaces and brackets.
+        # The program's name, which stands in front, may hold spaces and brackets.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return ""
 
 
 def check_free(name: str) -> None:
-    """ControlPlaneError if a cluster of this name runs."""
+    """Raise ControlPlaneError if a cluster of this name runs."""
     if _is_locked(name):
         raise _running(name)
 
@@ -147,7 +151,7 @@ def _state(name: str, record: Record | None) -> str:
 
 
 def _folder(name: str) -> Path:
-    # What is here is removed as a whole, so no name may lead elsewhere.
+    # The folder is removed with all that is in it, so no name may lead elsewhere.
     if not _NAME.fullmatch(name):
         raise ControlPlaneError(f"{name!r} cannot name a cluster: 1 to 40 of a-z, 0-9 and -, not - at either end")
     return home() / name
@@ -168,7 +172,7 @@ def _locked(name: str) -> Iterator[None]:
 
 
 def _is_locked(name: str) -> bool:
-    # Looking takes the lock for an instant, shared, so that two who look do not see each other.
+    # The check takes the lock for an instant. It takes it shared, so that two checks do not see each other.
     try:
         with _lock_file(name).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The process behind a named cluster: in the foreground until it is told to end, or left behind in the background."""
+"""The process behind a named cluster: it runs in the foreground until it is told to end, or in the background."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ async def supervise(name: str, binaries: Binaries, ready: Callable[[Record], Non
 
 
 def leave_behind(name: str) -> Record:
-    """Start a cluster under a process of its own that goes on without us, and wait until it is ready."""
+    """Start a cluster in a process of its own that outlives this one, and wait until the cluster is ready."""
     places.check_free(name)
     log = places.log_of(name)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from bigfleet.sim.controlplane.programs.building import build
 from bigfleet.sim.controlplane.programs.versions import KUBERNETES, PROGRAMS, Program, parse
 
 ASSETS = "KUBEBUILDER_ASSETS"
-"""The variable that names a folder of such binaries, as in other projects' tests."""
+"""The environment variable that names a folder with such binaries; other projects' tests use the same."""
 
 _ASK_SECONDS = 30.0
 
@@ -27,7 +27,10 @@ def cache() -> Path:
 
 
 def obtain(say: Callable[[str], None]) -> Binaries:
-    """Every program, built now where it must be; BinariesError if that is not possible. `say` hears of progress."""
+    """Every program, built now where none that fits is installed; BinariesError if that is not possible.
+
+    `say` is told how the build goes.
+    """
     folder = cache() / f"kube-{KUBERNETES}"
     found = _find(folder)
     if len(found) < len(PROGRAMS):
@@ -41,7 +44,7 @@ def _find(folder: Path) -> Binaries:
 
 
 def _fitting(program: Program, folder: Path) -> Path | None:
-    """The first that fits: of KUBEBUILDER_ASSETS, of PATH, of the cache."""
+    """The first binary that fits: from KUBEBUILDER_ASSETS, from PATH, or from the cache."""
     assets = os.environ.get(ASSETS)
     candidates = (assets and Path(assets) / program.name, shutil.which(program.name), folder / program.name)
     return next((Path(path) for path in candidates if path and _fits(program, Path(path))), None)
@@ -54,5 +57,5 @@ def _fits(program: Program, path: Path) -> bool:
         asked = subprocess.run([path, *program.asked], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True)
         return program.fits(parse(asked.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
-        # Something else by that name; what is not asked for is not reported.
+        # It is some other program of that name, which is no error of the person's.
         return False

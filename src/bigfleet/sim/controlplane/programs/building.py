@@ -1,7 +1,7 @@
 """Building the programs of a control plane from their Go modules, once.
 
-Two that want them at once build once: a lock file beside the folder is held meanwhile. What is half built has another
-name until it is whole, so a build that was killed leaves nothing that counts.
+A lock file beside the folder is held during a build, so that two processes do not build at once. A program has another
+name until it is built whole, so that a build that was killed leaves nothing behind that could be used.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ _PROGRESS_SECONDS = 15.0
 _LAST_LINES = 5
 _UNFINISHED = ".building-"
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
-# The programs say what they are only if the linker is told.
+# The programs can only tell their version if the linker is told it.
 _KUBERNETES_FLAGS = " ".join(
     f"-X k8s.io/component-base/version.{name}={value}"
     for name, value in (("gitVersion", f"v{KUBERNETES}"), ("gitMajor", _MAJOR), ("gitMinor", _MINOR))
@@ -32,14 +32,14 @@ _KUBERNETES_FLAGS = " ".join(
 
 
 def sources() -> Path:
-    """hack/kube: beside the package where it is installed, in the checkout where it is developed."""
+    """The folder hack/kube: in the installed package, or else in the checkout."""
     package = Path(str(files("bigfleet")))
     installed = package / "hack" / "kube"
     return installed if installed.is_dir() else package.parents[1] / "hack" / "kube"
 
 
 def build(folder: Path, missing: Callable[[], Sequence[Program]], say: Callable[[str], None]) -> None:
-    """Put what is missing into a folder. That is asked once the lock is held: somebody else may have built it."""
+    """Build the missing programs into a folder. `missing` is asked under the lock, after any other process's build."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, say):
@@ -72,7 +72,7 @@ def _build(programs: Sequence[Program], folder: Path, say: Callable[[str], None]
 
 
 def _compile(go: Path, program: Program, target: Path, say: Callable[[str], None]) -> None:
-    """Run `go build` and count the packages that it names, until it ends."""
+    """Run `go build` to its end, and tell how many packages it has compiled."""
     arguments = ("build", "-C", str(sources() / program.module), "-mod=readonly", "-trimpath", "-buildvcs=false", "-v")
     linked = "-s -w " + (_KUBERNETES_FLAGS if program.pinned == KUBERNETES else "")
     environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}

