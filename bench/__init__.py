@@ -1,4 +1,4 @@
 """Benchmarks: figures and ratios for every budget of the project.
 
-One module a part, each with a `run(report)`. Nothing here passes or fails; tests never measure time.
+One module for each part, with a `run(report)`. A benchmark prints figures and does not fail; tests never measure time.
 """

@@ -1,7 +1,7 @@
-"""The engine: how long it decides on fleets of the catalogue, what it keeps in memory, how fast it takes changes.
+"""The engine: how long a decision on a fleet of the catalogue takes, what the engine holds, how fast it takes changes.
 
-Shapes and budgets are those of engine.md section 11. BIGFLEET_BENCH_SHAPES=5k,50k,500k,5m chooses among them; the last
-takes many minutes and ten gigabytes to generate, so it is measured only if asked for.
+Shapes and budgets are those of engine.md section 11. BIGFLEET_BENCH_SHAPES=5k,50k,500k,5m chooses among the shapes. The
+shape 5m takes many minutes and ten gigabytes to generate, so it is measured only if it is named.
 """
 
 import gc
@@ -28,10 +28,11 @@ from bigfleet.sim.fleet import Fleet, generate
 
 DECISIONS, MOST_DECISIONS = 50, 200
 PATIENCE = 60.0
-"""Seconds for one series of decisions: as many as fit, up to the most, and where fifty do not, the figure says so."""
+"""Seconds for one series of decisions. As many are made as fit, up to MOST_DECISIONS. Where they are fewer than
+DECISIONS, the figure says so."""
 
 LONGEST = 600.0
-"""Seconds that one decision may be expected to take before it is left out."""
+"""A decision that is expected to take more seconds than this is left out."""
 
 DELTAS = 10_000
 CHUNK = 20_000
@@ -42,7 +43,7 @@ _BUDGETS = {"5k": (5, 2), "50k": (50, 10), "500k": (500, 50), "5m": (5_000, 500)
 
 _PROFILES = 15
 _SHOWN = 0.01
-"""The share of the whole below which a step is not worth a line."""
+"""A step that takes less than this share of the whole gets no line."""
 
 _TRIED = {
     "full": "lists with bits a kind of need, rows side by side as they are served, narrow columns (ADR 11 and 16)",
@@ -64,7 +65,7 @@ def run(report: Report) -> None:
         shape = SHAPES[name]
         report.progress(f"{name}: generating {shape.machines:,} machines in {shape.clusters:,} clusters")
         fleet = generate(shape)
-        # What the generator made is not the engine's garbage to look through.
+        # The garbage collector must not spend the engine's time on what the generator made.
         gc.collect()
         gc.freeze()
         report.add(f"{name}: machines", shape.machines, "machines")
@@ -85,7 +86,10 @@ def run(report: Report) -> None:
 
 
 class _Expectation:
-    """What a decision on the next shape would take if time grew with the square, to leave out what never ends."""
+    """How long a decision on the next shape would take if time grew with the square of the machines.
+
+    A decision that would take too long is left out.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[FleetShape, float] | None = None
@@ -130,7 +134,7 @@ def _decide(engine: Engine, fleet: Fleet, *, full: bool) -> tuple[float, Decisio
 
 
 def _memory(report: Report, name: str, fleet: Fleet) -> Engine:
-    """Build the settled engine, and say what its machines take: by themselves, then with rows, tables and scratch."""
+    """Build the engine of the settled fleet, and report its memory: with machines alone, then with rows and scratch."""
     machines = fleet.shape.machines
     report.progress(f"{name}: building the engine under tracemalloc")
     tracemalloc.start()
@@ -183,13 +187,13 @@ def _settled(report: Report, name: str, engine: Engine, fleet: Fleet) -> float:
     _percentiles(report, f"{name}: nothing changed", still, None)
     for change in (_changes(fleet, few_clusters=True), _changes(fleet, few_clusters=False)):
         report.progress(f"{name}: {rounds} decisions, {change.title}")
-        # Where changes reach every cluster, everything is decided anew: no budget is given for that.
+        # Changes that reach every cluster make the engine decide everything anew, for which there is no budget.
         _changed(report, name, engine, fleet, change, rounds, changed_budget if change.few else None)
     return percentile(times, 0.5)
 
 
 def _percentiles(report: Report, title: str, times: list[float], budget: float | None) -> str:
-    """Add both figures; the name of the one that is outside its budget, empty if none is."""
+    """Add the p50 and the p99; returns the name of the p99 if it is outside its budget, else nothing."""
     count = "" if len(times) >= DECISIONS else f" (of only {len(times)})"
     report.add(f"{title}, p50{count}", percentile(times, 0.5) * 1e3, "ms")
     worst = f"{title}, p99{count}"
@@ -210,18 +214,20 @@ def _explain(report: Report, figure: str, profiles: list[Profile], tried: str) -
 
 
 class _Change(msgspec.Struct, frozen=True):
-    """1 % of machines and of rows, in two versions each that take turns."""
+    """A change of 1 % of the machines and of the rows, in two versions that take turns."""
 
     title: str
     few: bool
+    """Whether all changes are in 1 % of the clusters."""
     machines: tuple[list[MachineRecord], list[MachineRecord]]
     needs: tuple[dict[str, list[Need]], dict[str, list[Need]]]
+    """All needs of each cluster in which a row changes."""
 
 
 def _changes(fleet: Fleet, *, few_clusters: bool) -> _Change:
-    """Machines that get a new price and fall empty, rows that ask for one unit less.
+    """Machines that get a new price and fall empty, and rows that ask for one unit less.
 
-    Nothing of it buys anything, but it leaves some clusters with excess, which rows still unmet may look at.
+    The change makes nothing buy, but it leaves some clusters with excess, which unmet rows may look at.
     """
     rng = random.Random(7)
     names = list(fleet.needs)

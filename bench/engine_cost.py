@@ -1,6 +1,7 @@
-"""What the engine buys, in dollars: law 8 of engine.md against a lower bound, beside two simpler rules.
+"""What the engine's purchases cost (law 8 of engine.md), beside a lower bound and beside two simpler rules.
 
-The bound is a linear program: machines and pods may be cut anywhere, but a pod only lies on types that could hold it.
+The bound is a linear program in which machines and pods may be cut anywhere, but a pod may only be put on types of
+machine that could hold it whole.
 """
 
 import random
@@ -33,18 +34,21 @@ Vector = npt.NDArray[np.int64]
 
 
 class Market(msgspec.Struct, frozen=True):
-    """The types on offer, column by column; a type's vector is millicores, KiB of memory and pods."""
+    """The types of machine on offer, column by column."""
 
     names: list[str]
     prices: npt.NDArray[np.float64]
     rooms: Vector
+    """What a machine of each type holds: millicores, KiB of memory, pods."""
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """Pods in rows of equal ones, in the order in which the engine serves them: largest first."""
+    """Rows of equal pods, in the order in which the engine serves them: largest first."""
 
     units: Vector
+    """What one pod of each row takes."""
     counts: Vector
+    """How many pods each row has."""
 
 
 def run(report: Report) -> None:
@@ -139,7 +143,7 @@ class Shop:
             Need(Profile(), _resources(unit * count), _resources(unit))
             for unit, count in zip(mix.units, mix.counts, strict=True)
         ]
-        # Rows that an earlier mix had too would keep their arrival, and come first.
+        # Without this, a row that an earlier mix had too would keep its arrival and come first.
         self._engine.needs.replace("mix", [])
         self._engine.needs.replace("mix", needs)
         decision = self._engine.decide(Policy(), 0, 1)
@@ -176,9 +180,9 @@ def _cheapest_core(market: Market, mix: Mix, _shop: Shop) -> list[int]:
 
 
 def _gross(market: Market, mix: Mix, rank: npt.NDArray[np.float64]) -> list[int]:
-    """Buy for sums: of the types that hold one pod the first in rank, as many as sum up to the row.
+    """Buy for the sum of each row: of the types that hold one pod the first in rank, as many as the sum takes.
 
-    What a row leaves of its machines is added to what the next one finds, as if it lay in one place.
+    What a row leaves free on its machines is added up for the next row, as if it were on one machine.
     """
     bought: list[int] = []
     spare = np.zeros(2, np.int64)

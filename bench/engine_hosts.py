@@ -1,6 +1,6 @@
 """The engine where every machine has a label of its own: spreads over host names, and labels that nobody looks at.
 
-And giving back, where very many clusters have excess at once.
+It also measures giving back where very many clusters have excess at once.
 """
 
 import time
@@ -30,7 +30,7 @@ SPREADS = {
 
 
 def run(report: Report) -> None:
-    """Measure what labels of their own cost."""
+    """Measure what it costs that every machine has a label of its own."""
     report.progress("loading the compiled engine (compiles once a version of it)")
     warm_up()
     for title, spread in SPREADS.items():

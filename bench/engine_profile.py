@@ -1,7 +1,7 @@
-"""Where the time of a decision or of a batch of changes goes: measured apart from the figure that it explains.
+"""Where the time of a decision or of a batch of changes goes, measured apart from the figure that it explains.
 
-Steps of the engine are timed by wrapping them while a profile is taken. Phase 1 is one compiled walk, so it is served
-here row by row from the same walks, with a clock between the sorts of rows.
+Steps of the engine are timed by wrapping their functions while a profile is taken. Phase 1 is one compiled walk. So its
+rows are served here one by one, by the same walks, with a clock between the sorts of rows.
 """
 
 import time
@@ -87,13 +87,13 @@ _Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 _walk, _entry = cast("_Compile", walk), cast("_Compile", entry)
 
 _MONOTONIC = 1
-# By name and not by address, so that what is compiled can be kept.
+# The function is found by name and not by address, so that the compiled code can be cached.
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
 
 
 @_walk
 def _now(clock: Array) -> int:
-    """Nanoseconds."""
+    """The monotonic clock, in nanoseconds."""
     _clock_gettime(_MONOTONIC, clock.ctypes.data)
     now: int = clock[0] * 1_000_000_000 + clock[1]
     return now
@@ -101,7 +101,7 @@ def _now(clock: Array) -> int:
 
 @_entry
 def _serve_by_sort(w: Work, rows: Array, spent: Array, clock: Array) -> None:
-    """What `passes.phase_one` does for these rows, one after the other, with the time that each sort takes."""
+    """Serve these rows one after the other, as `phases.phase_one` does, and add up the time that each sort takes."""
     w.h[LISTING] = 1
     before = _now(clock)
     for i in range(rows.shape[0]):
@@ -130,12 +130,12 @@ def _serve_by_sort(w: Work, rows: Array, spent: Array, clock: Array) -> None:
 
 
 def of_decision(decide: Callable[[], object], rounds: int) -> list[Profile]:
-    """Profiles of so many decisions, the quickest first."""
+    """Profiles of `rounds` decisions, the quickest first."""
     return _profiles(_DECISION, decide, rounds)
 
 
 def of_changes(apply: Callable[[], object], rounds: int) -> list[Profile]:
-    """Profiles of applying changes so many times, the quickest first."""
+    """Profiles of applying changes `rounds` times, the quickest first."""
     return _profiles(_CHANGES, apply, rounds)
 
 
@@ -150,7 +150,7 @@ def _profiles(steps: tuple[tuple[Any, str, str], ...], work: Callable[[], object
 
 @contextmanager
 def _timed(steps: tuple[tuple[Any, str, str], ...]) -> Iterator[Profile]:
-    """Time these functions while inside; each has only what it spends outside of the others."""
+    """Time these functions while the body runs. The time of one function leaves out what it spends in another."""
     spent: Profile = defaultdict(float)
     running: list[float] = []
 

@@ -14,29 +14,35 @@ from rich.table import Table
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measured number beside what it should be."""
+    """One measured number and its budget."""
 
     name: str
     value: float
     unit: str
     budget: float | None = None
+    """The most that the value may be; None where no budget is set."""
     at_least: bool = False
+    """Whether the budget is instead the least that the value may be."""
 
     @property
     def holds(self) -> bool | None:
-        """Whether the budget is kept; None where there is none."""
+        """Whether the value keeps its budget; None without a budget."""
         if self.budget is None:
             return None
         return self.value >= self.budget if self.at_least else self.value <= self.budget
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a figure is outside its budget: where it goes, part by part, and what was tried."""
+    """Why a figure is outside its budget."""
 
     name: str
+    """The figure's name."""
     measured: str
+    """How the parts were measured."""
     parts: tuple[tuple[str, str], ...]
+    """What the figure is made of: the name of each part, and its share."""
     tried: str
+    """What was tried to bring the figure within its budget."""
 
 
 class Report:
@@ -52,12 +58,12 @@ class Report:
         self.console.print(f"[dim]… {text}[/dim]", highlight=False)
 
     def add(self, name: str, value: float, unit: str, budget: float | None = None, *, at_least: bool = False) -> bool:
-        """Record one figure; `budget` is its upper bound, or the lower one with `at_least`. Whether it is outside."""
+        """Record one figure; returns whether it is outside its budget. `Figure` says what each argument is."""
         self.figures.append(Figure(name, value, unit, budget, at_least))
         return self.figures[-1].holds is False
 
     def explain(self, name: str, measured: str, parts: Sequence[tuple[str, str]], tried: str) -> None:
-        """Say why a figure is outside its budget: how it was looked into, what it is made of, and what was tried."""
+        """Record why a figure is outside its budget; `Reason` says what each argument is."""
         self.reasons.append(Reason(name, measured, tuple(parts), tried))
 
     def show(self) -> None:
@@ -114,7 +120,7 @@ def machine() -> str:
 
 
 def seconds(work: Callable[[], object], *, rounds: int = 5) -> float:
-    """The median wall time of `work` over so many rounds."""
+    """The median wall time of `work` over this many rounds."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""From a thousand pending pods to a thousand that run: every program of ours, a real control plane, nodes that join."""
+"""How long a thousand pods take from Pending to Running, with every program of ours and a real control plane."""
 
 import asyncio
 import tempfile
@@ -50,7 +50,7 @@ def run(report: Report) -> None:
 
 
 class _Running:
-    """Sink of a watcher: which pods run."""
+    """A watcher's sink that remembers which pods run."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -70,7 +70,7 @@ class _Running:
         self._names.discard(pod.metadata.name)
 
     async def all(self) -> None:
-        """Wait until all of them do."""
+        """Wait until all pods run."""
         async with asyncio.timeout(_PATIENCE):
             await self._all.wait()
 

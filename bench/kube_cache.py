@@ -1,6 +1,6 @@
-"""A cache of CapacityRequests: what a quarter of a million weigh, how fast they are listed, and how fast they change.
+"""A cache of CapacityRequests: the memory of a quarter of a million, how fast they are listed, how fast changes apply.
 
-The server is another process that sends recorded bytes, so what is measured is reading and holding, not making.
+The server is another process that sends recorded bytes, so that only reading and holding requests is measured.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class Cache:
         self.changed = asyncio.Event()
 
     def replaced(self, objects: Sequence[CapacityRequest], /) -> None:
-        """What a new list leaves out is gone."""
+        """Take a new list; what it leaves out is gone."""
         self.lists += 1
         former, self.held = self.held, {(obj.metadata.namespace, obj.metadata.name): obj for obj in objects}
         for namespace, name in former.keys() - self.held.keys():
@@ -82,25 +82,25 @@ class Cache:
         self.changed.set()
 
     def known(self, namespace: str, name: str, /) -> CapacityRequest | None:
-        """What is held by that name."""
+        """The request of that name; None without one."""
         return self.held.get((namespace, name))
 
     def put(self, obj: CapacityRequest, /) -> None:
-        """One more, or another version."""
+        """Add a request, or replace it with a newer version."""
         self.changes += 1
         self.held[obj.metadata.namespace, obj.metadata.name] = obj
         self.sums.put(obj)
         self.changed.set()
 
     def removed(self, obj: CapacityRequest, /) -> None:
-        """One less."""
+        """Take a request away."""
         self.changes += 1
         self.held.pop((obj.metadata.namespace, obj.metadata.name), None)
         self.sums.remove(obj.metadata.namespace, obj.metadata.name)
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for it."""
+        """Wait until the condition holds; it is asked after every change."""
         while not condition():
             self.changed.clear()
             await self.changed.wait()
@@ -116,7 +116,7 @@ async def _measured(port: int) -> dict[str, float]:
     config = ServerConfig(server=f"http://127.0.0.1:{port}")
     stalls = [0.0]
     ticking = asyncio.create_task(_tick(stalls))
-    # A list is 500 calls; how many a second are allowed is not what is measured.
+    # A list is 500 calls, and the limit on calls a second is not to be measured.
     async with Client(config, qps=100_000, burst=100_000) as client:
         watching = asyncio.create_task(Watcher(client, CAPACITY_REQUESTS, cache).run())
         start = time.perf_counter()
@@ -152,19 +152,19 @@ async def _tick(stalls: list[float]) -> None:
 
 
 async def _longest(stalls: list[float]) -> float:
-    """The longest stall so far, that of this moment included; the next begins at nothing."""
+    """The longest stall since the last call of this function."""
     await asyncio.sleep(5 * _TICK_SECONDS)
     longest, stalls[0] = stalls[0], 0.0
     return longest
 
 
 def memory(field: str) -> float:
-    """What this process holds, in MB: VmRSS now, VmHWM at most."""
+    """The memory of this process in MB: with VmRSS what it holds now, with VmHWM the most that it ever held."""
     return int(Path("/proc/self/status").read_text().partition(f"{field}:")[2].split()[0]) * 1024 / 1e6
 
 
 def serve(pipe: Connection) -> None:
-    """Two lists in pages, between them one watch of many changes that ends in 410; then silence."""
+    """Serve two lists in pages, between them one watch with many changes that ends in 410, and then a silent watch."""
     pages = [
         b",".join(request(i, i + 1) for i in range(at, min(at + PAGE_OBJECTS, REQUESTS)))
         for at in range(0, REQUESTS, PAGE_OBJECTS)

@@ -1,4 +1,4 @@
-"""The pod controller on a real control plane: how long after a pod its request is there, at a steady stream of pods."""
+"""The pod controller on a real control plane: how long after a pod its request appears, at a steady stream of pods."""
 
 import asyncio
 import tempfile
@@ -33,7 +33,7 @@ def run(report: Report) -> None:
 
 
 class _Sightings:
-    """Sink of a watcher: when each pod's request was first seen."""
+    """A watcher's sink that remembers when each pod's request was first seen."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
@@ -49,7 +49,7 @@ class _Sightings:
         self.more.set()
 
     def removed(self, request: CapacityRequest) -> None:
-        """Nothing is forgotten."""
+        """Ignore the end of a request: when it was seen stays known."""
 
 
 async def _measure(report: Report, folder: Path, plane: ControlPlane) -> None:
@@ -74,7 +74,7 @@ async def _stream(report: Report, client: Client, seen: _Sightings, program: Pro
     count = PODS_A_SECOND * SECONDS
     sent: dict[str, float] = {}
     stored: dict[str, float] = {}
-    # Settings are read and the account of every namespace made before the clock runs.
+    # One pod goes first, so that the namespace's service account and everything cached exist before the clock runs.
     await _create(client, "first", sent, stored)
     await _until_seen(seen, stored)
     used, start = program.cpu_seconds(), time.monotonic()

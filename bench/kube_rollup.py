@@ -31,7 +31,7 @@ from bigfleet.wire.v1alpha1.shard_pb2_grpc import ShardServicer, add_ShardServic
 
 STORED = 10_000
 KINDS = 18
-"""Kinds of pods among them."""
+"""How many kinds of pods the stored requests are of."""
 ROLLUPS = 60
 CHANGED = REQUESTS // 100
 
@@ -55,7 +55,7 @@ class _Shard(ShardServicer):
     async def Session(  # noqa: N802 - as the proto has it
         self, frames: AsyncIterator[pb.OperatorMessage], _context: object
     ) -> AsyncIterator[pb.ShardMessage]:
-        """One operator's."""
+        """Serve the session of one operator."""
         async for frame in frames:
             if frame.HasField("rollup"):
                 self.needs.append(len(frame.rollup.needs))
@@ -63,7 +63,7 @@ class _Shard(ShardServicer):
                 yield pb.ShardMessage(ack=pb.Acknowledgement(echo=str(frame.rollup.timestamp_unix_nanos)))
 
     async def took(self, count: int) -> None:
-        """Wait for so many roll-ups in all."""
+        """Wait until this many roll-ups have been taken in all."""
         while len(self.needs) < count:
             self.more.clear()
             await self.more.wait()
@@ -139,7 +139,7 @@ async def _measured(port: int) -> dict[str, float]:
         watcher = Watcher(client, CAPACITY_REQUESTS, view.requests)
         watching = asyncio.create_task(watcher.run())
         await watcher.synced.wait()
-        # The server marks some of them Acknowledged at once, then has all of them listed anew, as they were.
+        # The server marks some requests Acknowledged at once. Then it makes the watcher list all of them anew, Pending.
         for wanted in (REQUESTS - EVENTS, REQUESTS):
             while len(view.requests.waiting()) != wanted:  # noqa: ASYNC110 - nobody says when
                 await asyncio.sleep(0.05)

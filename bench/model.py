@@ -1,4 +1,4 @@
-"""The model: parsing quantities, rolling requests up, converting at the edge."""
+"""The model: parsing quantities, rolling requests up, converting records from the wire."""
 
 import gc
 import random
@@ -63,7 +63,7 @@ def _rollups(report: Report) -> None:
 def _rollup(report: Report, title: str, mix: Mix) -> None:
     rng = random.Random(3)
     requests = [_request(i, mix(rng, i)) for i in range(REQUESTS)]
-    # The requests stand for a cache that lives as long as its process: not what the collector should look through.
+    # The requests stand for a cache that lives as long as its process, so the collector need not look through them.
     gc.collect()
     gc.freeze()
     scratch = seconds(lambda: aggregate(requests), rounds=3)

@@ -1,4 +1,4 @@
-"""Programs of ours as processes under measurement: started, waited for, watched from outside, and ended."""
+"""Our programs as processes under measurement: started, waited for, watched from outside, and ended."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ class Program:
         self.started = time.monotonic()
 
     def said(self, event: str, seconds: float = START_SECONDS) -> dict[str, object]:
-        """The first line of that event, once it is there."""
+        """The fields of the first log line with that event; waits for the line."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
             for line in self.log.read_text(errors="replace").splitlines():
@@ -35,15 +35,15 @@ class Program:
         raise RuntimeError(f"no {event}: {self.log.read_text(errors='replace')[-1000:]}")
 
     def rss_mib(self) -> float:
-        """What it holds now."""
+        """The memory that the program holds now."""
         return self._status("VmRSS")
 
     def peak_mib(self) -> float:
-        """The most that it ever held."""
+        """The most memory that the program ever held."""
         return self._status("VmHWM")
 
     def cpu_seconds(self) -> float:
-        """What it has used so far."""
+        """The CPU time that the program has used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / 100
 
@@ -54,14 +54,14 @@ class Program:
 
 @contextlib.contextmanager
 def bigfleet(folder: Path, name: str, *arguments: str) -> Iterator[Program]:
-    """A subcommand of `bigfleet` for as long as the body runs."""
+    """Run a subcommand of `bigfleet` for as long as the body runs."""
     with started(folder, name, [str(Path(sys.executable).with_name("bigfleet")), *arguments]) as program:
         yield program
 
 
 @contextlib.contextmanager
 def started(folder: Path, name: str, command: Sequence[str]) -> Iterator[Program]:
-    """Any command for as long as the body runs; its standard output goes to NAME.out."""
+    """Run any command for as long as the body runs; its standard output goes to NAME.out, its log to NAME.log."""
     log = folder / f"{name}.log"
     with log.open("wb") as errors, (folder / f"{name}.out").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=errors)
@@ -77,14 +77,14 @@ def started(folder: Path, name: str, command: Sequence[str]) -> Iterator[Program
 
 
 class Histogram:
-    """One histogram of a program's metrics, between two looks at it."""
+    """One histogram of a program's metrics, counted from when this object was made."""
 
     def __init__(self, port: int, name: str) -> None:
         self._url, self._name = f"http://127.0.0.1:{port}/metrics", name
         self._before = self._look()
 
     def quantile(self, share: float) -> float:
-        """Seconds within which that share of what happened since then stayed, as finely as the buckets tell."""
+        """The seconds that this share of the observations did not exceed, as finely as the buckets tell."""
         counts = {le: count - self._before.get(le, 0.0) for le, count in self._look().items()}
         total, lower, below = counts.get(float("inf"), 0.0), 0.0, 0.0
         for bound, count in sorted(counts.items()):

@@ -1,4 +1,4 @@
-"""The provider edge: what the kit takes in, what the client reads, and what the simulated cloud holds."""
+"""The provider side: what the kit takes in, what the client reads, and what the simulated cloud holds."""
 
 from bench import provider_client, provider_cloud, provider_kit
 from bench.harness import Report

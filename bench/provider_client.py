@@ -1,4 +1,4 @@
-"""The provider client: a full list through gRPC into domain records, what they weigh, and how the event loop fares."""
+"""The provider client: how long a full list through gRPC takes, how large its records are, how long the loop stalls."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ async def _measure(report: Report, port: int) -> None:
 
 
 async def _list(client: ProviderClient) -> tuple[float, float, Listing]:
-    """One full list, its seconds, and the longest time in which nothing else had a turn."""
+    """One full list: its seconds, the longest time in which nothing else ran on the event loop, and the list."""
     gc.collect()
     longest = 0.0
 
@@ -137,7 +137,7 @@ def _provide(pipe: Connection) -> None:
 
 
 def _machine(i: int) -> Machine:
-    """Four in five are bound; forty to a rack."""
+    """One machine of a fleet in which four in five are bound, with forty to a rack."""
     kind, resources = _TYPES[i // 40 % len(_TYPES)]
     bound = i % 5 != 0
     return Machine(

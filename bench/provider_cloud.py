@@ -1,4 +1,4 @@
-"""The simulated cloud as a process: how fast half a million machines are there, what they weigh, how fast they list."""
+"""The simulated cloud with half a million machines: how fast it starts, its memory, and how fast it lists."""
 
 import asyncio
 import itertools
@@ -58,7 +58,7 @@ def _config() -> str:
 
 
 def _port(log: Path, cloud: "subprocess.Popen[bytes]") -> int:
-    """The port that the cloud says it serves."""
+    """The port that the cloud serves on, from its log."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and cloud.poll() is None:
         if found := re.search(rb'"address": "127\.0\.0\.1:(\d+)"', log.read_bytes()):

@@ -1,6 +1,6 @@
-"""What a provider built on the kit takes in: lifecycle calls a second through gRPC, without and with durable state.
+"""How many lifecycle calls a second a provider built on the kit takes through gRPC, with and without durable state.
 
-The provider is a process of its own and its substrate answers at once, so that what is measured is the kit.
+The provider is a process of its own and its substrate answers at once, so that the kit alone is measured.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _SHAPE = Shape(
 
 
 class Instant(Backend):
-    """A substrate that has done everything before it is asked."""
+    """A substrate that does everything at once."""
 
     scheme = "instant"
 
@@ -40,26 +40,26 @@ class Instant(Backend):
         self._hosts: dict[str, str] = {}
 
     async def offers(self) -> Iterable[Offer]:
-        """So many machines of one shape."""
+        """All machines, of one shape."""
         return [Offer(f"m-{number}", _SHAPE) for number in range(_MACHINES)]
 
     async def create(self, job: Job) -> str:
-        """Named after its token."""
+        """Make a host that is named after its token."""
         self._hosts[job.token] = f"h-{job.token}"
         return self._hosts[job.token]
 
     async def configure(self, job: Job, blob: bytes) -> None:
-        """Done."""
+        """Do nothing."""
 
     async def drain(self, job: Job, grace_seconds: int) -> None:
-        """Done."""
+        """Do nothing."""
 
     async def delete(self, job: Job) -> None:
-        """Gone."""
+        """Forget the host."""
         self._hosts.pop(job.token, None)
 
     async def describe(self, job: Job) -> str:
-        """What was made under the token."""
+        """The host that was made under the token."""
         return self._hosts.get(job.token, "")
 
 

@@ -1,6 +1,6 @@
-"""A shard as a process, with a provider and clusters as others: real gRPC on loopback, load from outside.
+"""A shard under load: shard, provider and clusters are processes of their own and speak real gRPC on loopback.
 
-The forms here take a few minutes; `python -m bench.soak` has the long ones.
+These benchmarks take a few minutes; `python -m bench.soak` has their long forms.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _INSTANT = "latency: {create: 0, configure: 0, join: 0, drain: 0, wipe: 0, delet
 
 
 def run(report: Report) -> None:
-    """Measure every budget of the shard, in short."""
+    """Measure every budget of the shard, in the short form."""
     burst(report)
     streams(report, seconds=30)
     fleet(report)
 
 
 def burst(report: Report) -> None:
-    """From a roll-up that asks for a thousand pods more to their machines Configured."""
+    """Measure the time from a roll-up that asks for a thousand more pods until their machines are Configured."""
     report.progress(f"{BURST:,} pods more on an instant provider")
     with _running(2 * BURST) as (_, shard):
         load = _Load(shard, "--clusters", "1", "--rate", "0.1", "--seconds", "40", "--rows", "1", "--pods", "1",
@@ -55,7 +55,7 @@ def burst(report: Report) -> None:
 def streams(
     report: Report, seconds: int, rate: int = RATE, clusters: int = STREAMS, *, pods: int = 20, settle: int = 20
 ) -> bool:
-    """Many clusters that roll up all the time; whether every budget held."""
+    """Measure many clusters that roll up all the time; returns whether every budget held."""
     report.progress(f"{clusters:,} streams, {rate:,} roll-ups/s for {seconds} s")
     what = f"{clusters:,} streams, {rate:,} roll-ups/s"
     with _running(MACHINES) as (_, shard), _Watched(shard) as watched:
@@ -82,13 +82,13 @@ def streams(
 
 
 def fleet(report: Report) -> None:
-    """Half a million machines: how soon the first decision comes, and what one costs while 1 % changes."""
+    """Measure half a million machines: how soon the first decision comes, and what a cycle costs with 1 % changed."""
     report.progress(f"a shard over {FLEET:,} machines")
     with _running(FLEET, "--cycle-interval", "4s", "--idle-hold-on-demand", "1h") as (cloud, shard):
         asyncio.run(_decisions(shard, 1))
         report.add(f"{FLEET:,} machines: start to first decision", time.monotonic() - shard.started, "s", 60)
         report.add(f"{FLEET:,} machines: peak memory", shard.peak_mib(), "MiB", 1536)
-        # A cycle counts as decided before its length is known: that of the first must not be among those measured.
+        # A cycle counts as decided before its length is observed. So the second is awaited, and the first not measured.
         asyncio.run(_decisions(shard, 2))
         cycles = Histogram(_metrics_port(shard), CYCLES)
         took = asyncio.run(_change(cloud))
@@ -99,7 +99,7 @@ def fleet(report: Report) -> None:
 
 
 class _Watched:
-    """Samples a program's memory beside whatever else is going on."""
+    """Samples a program's memory once a second, in a thread of its own."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -123,7 +123,7 @@ class _Watched:
 
 @contextlib.contextmanager
 def _running(machines: int, *more: str) -> Iterator[tuple[Program, Program]]:
-    """A cloud of so many machines, and a shard over it."""
+    """Run a cloud of this many machines and a shard over it, for as long as the body runs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "cloud.yaml"
@@ -150,7 +150,7 @@ def _config(machines: int) -> str:
 
 
 class _Load:
-    """The load process."""
+    """The process that puts load on the shard (`bench.shard_load`)."""
 
     def __init__(self, shard: Program, *arguments: str) -> None:
         target = str(shard.said("shard_serving")["address"])
@@ -158,12 +158,12 @@ class _Load:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def settled(self) -> None:
-        """Wait until what it does counts: then it begins to talk."""
+        """Wait until the measured part begins, which is when the process writes its first line."""
         if self._process.stderr is not None:
             self._process.stderr.readline()
 
     def ended(self) -> dict[str, Any]:
-        """Wait for its end; what it measured."""
+        """Wait for the end of the process; returns what it measured."""
         out, errors = self._process.communicate()
         if self._process.returncode:
             raise RuntimeError(f"the load process failed: {errors[-1000:]}")
@@ -176,7 +176,7 @@ def _metrics_port(shard: Program) -> int:
 
 
 async def _decisions(shard: Program, count: int) -> None:
-    """Wait for so many decisions that know every machine."""
+    """Wait for this many decisions after every provider has been listed."""
     async with grpc.aio.insecure_channel(str(shard.said("shard_serving")["address"])) as channel:
         admin, listed = ShardAdminStub(channel), -1
         while True:
@@ -189,7 +189,7 @@ async def _decisions(shard: Program, count: int) -> None:
 
 
 async def _change(cloud: Program) -> float:
-    """Have one machine in a hundred created, again and again, by nobody's order; how long that took."""
+    """Create one machine in a hundred, again and again, behind the shard's back; returns how long that took."""
     began = time.monotonic()
     target = str(cloud.said("provider_serving")["address"])
     async with grpc.aio.insecure_channel(target, PROVIDER_CHANNEL_OPTIONS) as channel:

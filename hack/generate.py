@@ -24,8 +24,8 @@ PACKAGE_DOCSTRING = (
     '"""Stubs of the wire contract, written by `make generate` from `api/proto`; never edited by hand."""\n'
 )
 
-# protoc derives a stub's Python package from the proto's path. Ours lives one level deeper, in the layer that owns it,
-# and the proto's path has to stay: it is the file's name in every peer's descriptors.
+# protoc derives a stub's Python package from the proto's path. Our stubs live one level deeper, in the layer that owns
+# them. The proto's path must stay as it is, because it is the file's name in every peer's descriptors.
 PROTOC_IMPORT = re.compile(r"\bbigfleet\.v1alpha1(?= import \w+_pb2\b|\.\w+_pb2\b)")
 OUR_IMPORT = "bigfleet.wire.v1alpha1"
 
@@ -44,7 +44,7 @@ def generate(out: Path, proto_root: Path = PROTO_ROOT) -> list[Path]:
             f"--python_out={scratch}",
             f"--grpc_python_out={scratch}",
             f"--mypy_out=quiet:{scratch}",
-            # Every program here is asyncio; stubs for both worlds would type each call as either.
+            # Every program here uses asyncio; stubs for both kinds of gRPC would type each call as either kind.
             f"--mypy_grpc_out=quiet,only_async:{scratch}",
         )
         stubs = {

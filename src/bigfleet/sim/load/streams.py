@@ -1,6 +1,7 @@
-"""The streams of a loaded shard: roll-ups as bytes, what comes back, and how long it took.
+"""The streams of a loaded shard: roll-ups as bytes, the answers to them, and how long they took.
 
-Whatever runs for every roll-up is here, and costs as little as gRPC lets it: the load shares its cores with the shard.
+All code that runs for every roll-up is here. It does as little as it can, because the load shares its cores with the
+shard.
 """
 
 import asyncio
@@ -34,14 +35,14 @@ class Histogram:
         self.count = self.max = 0
 
     def add(self, micros: int) -> None:
-        """One more time."""
+        """Count one time."""
         micros = max(0, micros)
         self._counts[self._place(micros)] += 1
         self.count += 1
         self.max = max(self.max, micros)
 
     def quantile(self, share: float) -> int:
-        """What so large a share of the times does not exceed, rounded up to the next step; 0 where there is none."""
+        """The time that this share of all times does not exceed, rounded up to the next step; 0 without any times."""
         left = share * self.count
         for place, count in enumerate(self._counts):
             left -= count
@@ -50,7 +51,7 @@ class Histogram:
         return self.max
 
     def milliseconds(self) -> dict[str, float]:
-        """The usual figures."""
+        """The p50, the p99 and the largest time, in milliseconds."""
         named = {"p50": self.quantile(0.5), "p99": self.quantile(0.99), "max": self.max}
         return {name: round(micros / 1000, 2) for name, micros in named.items()}
 
@@ -64,7 +65,7 @@ class Histogram:
 
 
 class Tally:
-    """What happened in all clusters together: to streams ever, to frames since the last `restart`."""
+    """What happened in all clusters together: streams since the start, frames since the last `restart`."""
 
     def __init__(self) -> None:
         self.open_streams = 0
@@ -80,7 +81,7 @@ class Tally:
 
     @property
     def unanswered(self) -> int:
-        """Roll-ups that nothing was said about."""
+        """How many roll-ups were neither acknowledged nor refused."""
         return self.sent - self.acked - self.refused
 
     def acknowledged(self, ack: pb.Acknowledgement) -> None:
@@ -98,14 +99,14 @@ class Tally:
 
 
 class Rows:
-    """The rows of a roll-up as bytes: two versions that take turns where demand changes, and the one with the burst."""
+    """The rows of a roll-up as bytes: `plain` and `more`, which take turns as demand changes, and `burst`."""
 
     def __init__(self, rows: int, pods: int, pod: Resources, burst: int) -> None:
         each, rest = divmod(pods, rows)
         # Rows differ in priority, so each is a profile of its own.
         plain = [_need(Profile(priority=row), pod, each + (row < rest)) for row in range(rows)]
         more = [_need(Profile(), pod, each + (rest > 0) + 1), *plain[1:]]
-        # One pod to a machine, so that so many pods are so many machines.
+        # One pod to a machine, so that the burst takes as many machines as it has pods.
         alone = Profile(priority=_BURST_PRIORITY, max_per_machine=1)
         self.plain, self.more = _bytes_of(plain), _bytes_of(more)
         self.burst = _bytes_of([*plain, _need(alone, pod, burst)])
@@ -121,7 +122,7 @@ def _bytes_of(needs: Iterable[Need]) -> bytes:
 
 
 def rollup_frame(head: bytes, rows: bytes) -> bytes:
-    """An OperatorMessage with this roll-up, taken now: parts of a message put together are the message."""
+    """An OperatorMessage with this roll-up, stamped with the present time. Its parts are joined as bytes."""
     body = head + rows + capacity_pb2.ClusterCapacityNeeds(timestamp_unix_nanos=time.time_ns()).SerializeToString()
     size, left = bytearray(), len(body)
     while left > 0x7F:
@@ -132,7 +133,7 @@ def rollup_frame(head: bytes, rows: bytes) -> bytes:
 
 
 class LoadedCluster:
-    """One cluster's stream. It answers what must be answered, as cheaply as can be."""
+    """One cluster's stream. It answers only what must be answered."""
 
     def __init__(self, cluster_id: str, channel: grpc.aio.Channel, tally: Tally, rows: bytes, *, reports: bool) -> None:
         self._channel, self._tally, self._reports = channel, tally, reports
@@ -144,9 +145,9 @@ class LoadedCluster:
         self._queue: deque[bytes] = deque()
         self._writer: asyncio.Task[None] | None = None
         self.rows = rows
-        """What it asks for; the next roll-up says so."""
+        """The rows of its next roll-up."""
         self.configured: dict[str, float] = {}
-        """Machines that are, and since when by the loop's clock."""
+        """The machines that are Configured, and since when by the loop's clock."""
 
     async def run(self, delay: float) -> None:
         """Keep a stream open, until cancelled."""
@@ -178,7 +179,7 @@ class LoadedCluster:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
 
     def roll_up(self, *, waits: bool = False) -> None:
-        """Send a roll-up, unless there is no stream, or frames wait to be taken and this one shall not."""
+        """Send a roll-up if there is a stream; where other frames wait to be taken, only with `waits`."""
         if self._stream is None or (self._queue and not waits):
             self._tally.skipped += 1
             return
@@ -191,7 +192,7 @@ class LoadedCluster:
             self._writer = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        # How a stream ended is its reader's to see.
+        # How the stream ended is dealt with where it is read.
         with suppress(StreamEndedError):
             while self._queue and self._stream is not None:
                 await self._stream.write(self._queue[0])
