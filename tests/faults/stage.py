@@ -31,8 +31,8 @@ from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.transport.address import UnixAddress
+from bigfleet.transport.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.needs import rollup_to_wire
-from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1 import shard_pb2 as shard_pb
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin

@@ -7,7 +7,7 @@ from pathlib import Path
 from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.labels import ZONE
 from bigfleet.sim.clusters.operator import SimOperator
-from bigfleet.wire.session_stream import Ending
+from bigfleet.transport.session_stream import Ending
 from tests.faults.stage import AT_ONCE, Cloud, pool, staged, states, until, workload
 
 SLOW = {step: {"min": 0.05, "max": 1.0} for step in ("create", "configure", "join", "drain", "wipe", "delete")}

@@ -15,8 +15,8 @@ from bigfleet.kube.access import http
 from bigfleet.kube.client import Client
 from bigfleet.kube.objects.kinds import Node
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NODES
-from bigfleet.kube.pace import Pace
 from bigfleet.kube.watch import UNHEALTHY_SECONDS, Watcher
+from bigfleet.transport.pace import Pace
 
 if TYPE_CHECKING:
     from tests.kube.conftest import Behaviour, Server

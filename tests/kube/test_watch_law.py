@@ -15,8 +15,8 @@ from bigfleet.kube import client as client_module
 from bigfleet.kube.client import Client
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, KubeObject, Resource
 from bigfleet.kube.objects.resources import CONFIG_MAPS as PLAIN
-from bigfleet.kube.pace import Pace
 from bigfleet.kube.watch import Watcher
+from bigfleet.transport.pace import Pace
 
 if TYPE_CHECKING:
     from tests.kube.conftest import Server, Serving

@@ -15,7 +15,7 @@ from bigfleet.operator.link import Link, Waits
 from bigfleet.operator.outbox import LIMIT, Outbox, OutboxFullError
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.transport.address import UnixAddress
-from bigfleet.wire.session_stream import SESSION
+from bigfleet.transport.session_stream import SESSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 

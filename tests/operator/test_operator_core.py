@@ -17,7 +17,7 @@ from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.left_nodes import NodeObjects
 from bigfleet.operator.node_life.machines import Machines
-from bigfleet.operator.node_life.readiness import Readiness
+from bigfleet.operator.node_life.ready_reports import Readiness
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.parting import GONE

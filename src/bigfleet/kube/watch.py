@@ -25,8 +25,8 @@ from bigfleet.kube.errors import (
 from bigfleet.kube.objects.decode import WatchEvent
 from bigfleet.kube.objects.kinds import Status
 from bigfleet.kube.objects.resources import KubeObject, Resource
-from bigfleet.kube.pace import Pace
 from bigfleet.model.crd import ObjectMeta
+from bigfleet.transport.pace import Pace
 
 _log = structlog.get_logger("bigfleet.kube")
 

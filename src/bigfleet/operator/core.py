@@ -24,7 +24,7 @@ from bigfleet.operator.mirrors.upcoming_nodes import MACHINE, UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.left_nodes import NodeObjects
 from bigfleet.operator.node_life.machines import Machine, Machines, find_node
-from bigfleet.operator.node_life.readiness import Readiness, is_ready
+from bigfleet.operator.node_life.ready_reports import Readiness, is_ready
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.operator.rollup.daemons import Daemons
 from bigfleet.operator.rollup.nodes import Nodes

@@ -20,7 +20,7 @@ from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.transport.address import Address, AddressError, dial_address
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError
-from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.transport.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 _log = structlog.get_logger("bigfleet.operator")

@@ -43,7 +43,7 @@ from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.drains import Drains
 from bigfleet.operator.node_life.left_nodes import NodeObjects
 from bigfleet.operator.node_life.machines import Machines
-from bigfleet.operator.node_life.readiness import Readiness as NodeReadiness
+from bigfleet.operator.node_life.ready_reports import Readiness as NodeReadiness
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.operator.rollup.partial_demand import CONFIG_MAP, PartialDemand
 from bigfleet.telemetry.health import Heartbeat, Readiness

@@ -19,7 +19,7 @@ from bigfleet.transport.grpc_options import SERVER_OPTIONS
 from bigfleet.transport.identity import peer_identity
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
-from bigfleet.wire.session_stream import SESSION
+from bigfleet.transport.session_stream import SESSION
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 if TYPE_CHECKING:

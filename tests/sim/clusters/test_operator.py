@@ -14,7 +14,7 @@ from bigfleet.sim.clusters.events import What
 from bigfleet.sim.clusters.habits import Blob
 from bigfleet.sim.clusters.operator import Waits
 from bigfleet.sim.clusters.world import Pods
-from bigfleet.wire.session_stream import Ending
+from bigfleet.transport.session_stream import Ending
 from tests.sim.clusters.stand_in import StandIn, operator, ready_machines, running, serving
 
 if TYPE_CHECKING:

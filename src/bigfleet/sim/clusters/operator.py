@@ -16,7 +16,7 @@ from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.transport.address import Address
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError
-from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.transport.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 _ENDINGS = 100

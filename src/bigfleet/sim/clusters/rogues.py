@@ -12,7 +12,7 @@ from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.transport.address import Address
 from bigfleet.transport.grpc_options import MIB
 from bigfleet.transport.renewal import LiveTLS
-from bigfleet.wire.session_stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.transport.session_stream import Ending, Stream, StreamEndedError, shard_dialer
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 

@@ -16,8 +16,8 @@ import grpc
 from bigfleet.model.demand.need import Need
 from bigfleet.model.demand.profile import Profile
 from bigfleet.model.resources import Resources, total
+from bigfleet.transport.session_stream import Stream, StreamEndedError
 from bigfleet.wire.needs import need_to_wire
-from bigfleet.wire.session_stream import Stream, StreamEndedError
 from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
