@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -11,9 +11,8 @@ import pytest
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
-from bigfleet.provider.client import ProviderClient, provider_dialer
+from bigfleet.provider.client import PACE, ProviderClient, provider_dialer
 from bigfleet.provider.fencing import Fencing
-from bigfleet.provider.pace import Pace
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS
@@ -116,9 +115,11 @@ def make_rig() -> MakeRig:
         port = bind(server, TCPAddress("127.0.0.1", 0), credentials)
         await server.start()
         time, registry, fencing = Time(), CollectorRegistry(), Fencing("s1", 7)
-        pace = Pace(attempts=attempts, dice=lambda: 1.0, sleep=sleep or time.sleep, clock=lambda: time.now)
+        pace = replace(PACE, dice=lambda: 1.0, sleep=sleep or time.sleep, clock=lambda: time.now)
         dialer = provider_dialer("acme", TCPAddress("127.0.0.1", port), client_tls)
-        client = ProviderClient("acme", dialer, fencing, ShardMetrics(registry), pace=pace, page_rows=page_rows)
+        client = ProviderClient(
+            "acme", dialer, fencing, ShardMetrics(registry), pace=pace, attempts=attempts, page_rows=page_rows
+        )
         try:
             yield Rig(client, script, fencing, time, registry)
         finally:

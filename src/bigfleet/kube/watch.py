@@ -36,6 +36,9 @@ K = TypeVar("K", bound=KubeObject)
 K_co = TypeVar("K_co", bound=KubeObject, covariant=True)
 K_contra = TypeVar("K_contra", bound=KubeObject, contravariant=True)
 
+PACE = Pace()
+"""The waits of a watcher that fails."""
+
 SILENCE_SECONDS = 180.0
 """A watch that brings nothing for so long is not to be trusted: servers send a bookmark a minute."""
 
@@ -93,7 +96,7 @@ class Watcher(Generic[K]):
         labels: str = "",
         fields: str = "",
         *,
-        pace: Pace | None = None,
+        pace: Pace = PACE,
     ) -> None:
         self.synced = asyncio.Event()
         """Set once the first list is in the sink, and from then on."""
@@ -103,7 +106,7 @@ class Watcher(Generic[K]):
         self._remembering: Remembering[K] | None = sink if isinstance(sink, Remembering) else None
         self._scope = (namespace, labels, fields)
         self._codec = client.codec(resource)
-        self._pace = pace or Pace()
+        self._pace = pace
         self._log = _log.bind(resource=resource.plural, **({"namespace": namespace} if namespace else {}))
         # The version up to which the sink is right; empty: list first.
         self._version = ""

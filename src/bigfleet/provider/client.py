@@ -21,7 +21,6 @@ from bigfleet.provider.acks import misfit
 from bigfleet.provider.decode import PageReader
 from bigfleet.provider.errors import AckMismatchError, BrokenContractError, error_of, quoted
 from bigfleet.provider.fencing import Fencing
-from bigfleet.provider.pace import Pace
 from bigfleet.provider.records import Ack, Answer, Gathering, Listing, Page, Refusal
 from bigfleet.provider.walk import Ask, Walk
 from bigfleet.telemetry.metrics import ShardMetrics
@@ -29,6 +28,7 @@ from bigfleet.transport.address import Address
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import PROVIDER_CHANNEL_OPTIONS
 from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.pace import Pace
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError
 from bigfleet.wire.errors import MachineRefusedError
@@ -45,6 +45,12 @@ CALL_SECONDS = 30.0
 
 LIST_SECONDS = 120.0
 """What one attempt of a List may take."""
+
+ATTEMPTS = 4
+"""How often a call is sent at most."""
+
+PACE = Pace(first_wait=0.25, longest_wait=5.0, certain=0.0)
+"""The waits between two attempts. Nothing of them is certain: shards that a provider failed together spread out."""
 
 PAGE_ROWS = 10_000
 """Machines asked for in one answer to List: some 5 MB, half a second's work."""
@@ -76,13 +82,13 @@ class ProviderClient:
         fencing: Fencing,
         metrics: ShardMetrics,
         *,
-        pace: Pace | None = None,
+        pace: Pace = PACE,
+        attempts: int = ATTEMPTS,
         page_rows: int = PAGE_ROWS,
     ) -> None:
         self.name = name
         self._dialer, self._fencing, self._metrics = dialer, fencing, metrics
-        self._pace = pace or Pace()
-        self._page_rows = page_rows
+        self._pace, self._attempts, self._page_rows = pace, attempts, page_rows
 
     async def create(self, machine_id: str) -> Ack:
         """Ask for a speculative machine to be made real."""
@@ -217,7 +223,7 @@ class ProviderClient:
                 self._metrics.provider_rpc_duration.of(self.name, method).observe(clock() - began)
             self._metrics.provider_rpc_errors.of(self.name, method, code.name).inc()
             wait = self._pace.wait(attempt)
-            if code not in _RETRIED or attempt >= self._pace.attempts or clock() + wait >= ends:
+            if code not in _RETRIED or attempt >= self._attempts or clock() + wait >= ends:
                 break
             await self._pace.sleep(wait)
         problem = f"{code.name} {quoted(words)}" + (f" after {attempt} attempts" if attempt > 1 else "")
