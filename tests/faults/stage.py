@@ -26,12 +26,13 @@ from bigfleet.model.resources import total
 from bigfleet.shard.persistence.journal import Journal, Kept
 from bigfleet.shard.supply.stamps import Binding, from_metadata
 from bigfleet.sim.cloud.hosts import beside, existing
-from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
+from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.transport.address import UnixAddress
 from bigfleet.transport.session_stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.wire.hello import PROTOCOL_VERSION
 from bigfleet.wire.needs import rollup_to_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1 import shard_pb2 as shard_pb

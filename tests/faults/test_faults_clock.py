@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bigfleet.sim.clusters.habits import OURS
+from bigfleet.wire.hello import OPERATOR_FEATURES
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from tests.faults.stage import AT_ONCE, bindings, pool, staged, until
 
@@ -13,7 +13,7 @@ async def test_clock_jumps_end_nothing_early_and_graces_stay_bounded(tmp_path: P
     async with staged(tmp_path) as stage:
         cloud = await stage.cloud(pools=[pool("kept", "Reserved", 8)], latency=AT_ONCE)
         shard = await stage.shard(cloud, faulty="", bootstrap_timeout="10m")
-        shrinks, waits, mute = [await stage.puppet(name, *OURS) for name in ("shrinks", "waits", "mute")]
+        shrinks, waits, mute = [await stage.puppet(name, *OPERATOR_FEATURES) for name in ("shrinks", "waits", "mute")]
         await shrinks.ask(2)
         await shrinks.bind(2)
         await waits.ask(1)
@@ -38,7 +38,7 @@ async def test_clock_jumps_end_nothing_early_and_graces_stay_bounded(tmp_path: P
         # Back before the file was written: no time has passed.
         before = stage.kept().commitments[machine].deadline - stage.kept().written
         shard = await stage.shard(cloud, faulty=f"jump {-24 * HOUR}", bootstrap_timeout="10m")
-        shrinks = await stage.puppet("shrinks", *OURS)
+        shrinks = await stage.puppet("shrinks", *OPERATOR_FEATURES)
         again = await shrinks.hears("reclaim_instruction")
         assert again.instruction_id == told.instruction_id
         assert 0 < again.grace_period_seconds <= round(before) <= told.grace_period_seconds
@@ -46,7 +46,7 @@ async def test_clock_jumps_end_nothing_early_and_graces_stay_bounded(tmp_path: P
 
         # Two days later: of the grace nothing is left, and of nothing else has anything passed.
         shard = await stage.shard(cloud, faulty=f"jump {24 * HOUR}", bootstrap_timeout="10m")
-        shrinks, mute = [await stage.puppet(name, *OURS) for name in ("shrinks", "mute")]
+        shrinks, mute = [await stage.puppet(name, *OPERATOR_FEATURES) for name in ("shrinks", "mute")]
         await shrinks.ask(1)
         await mute.ask(1)
         gone = await shrinks.hears("reclaim_withdrawn")
@@ -64,7 +64,7 @@ async def test_an_epoch_is_above_all_that_was_stamped_though_its_file_is_gone_an
     async with staged(tmp_path) as stage:
         cloud = await stage.cloud(pools=[pool("kept", "Reserved", 8)], latency=AT_ONCE)
         shard = await stage.shard(cloud, faulty="")
-        puppet = await stage.puppet("prod", *OURS)
+        puppet = await stage.puppet("prod", *OPERATOR_FEATURES)
         await puppet.ask(2)
         await puppet.bind(2)
         await puppet.ask(1)
@@ -74,7 +74,7 @@ async def test_an_epoch_is_above_all_that_was_stamped_though_its_file_is_gone_an
         (stage.folder / "data" / "epoch").unlink()
 
         shard = await stage.shard(cloud, faulty=f"jump {-24 * HOUR}")
-        puppet = await stage.puppet("prod", *OURS)
+        puppet = await stage.puppet("prod", *OPERATOR_FEATURES)
         await puppet.ask(1)
         assert (await puppet.hears("reclaim_instruction")).instruction_id == told.instruction_id
         await puppet.drained(told.instruction_id, told.nodes[0])

@@ -5,8 +5,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bigfleet.sim.clusters.habits import OURS
 from bigfleet.sim.clusters.rogues import hello, intrude
+from bigfleet.wire.hello import OPERATOR_FEATURES
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1 import shard_pb2 as shard_pb
 from tests.faults.stage import AT_ONCE, SHARD_ID, Shard, Stage, bindings, pool, staged, until
@@ -29,12 +29,12 @@ async def test_the_older_of_two_shards_with_one_id_stands_down(tmp_path: Path) -
     async with staged(tmp_path) as stage:
         cloud = await stage.cloud(pools=POOLS, latency=AT_ONCE)
         older = await stage.shard(cloud, name="older", data="older")
-        left = await stage.puppet("left", *OURS, shard="older")
+        left = await stage.puppet("left", *OPERATOR_FEATURES, shard="older")
         await left.ask(2)
         bound = await left.bind(2)
 
         newer = await stage.shard(cloud, name="newer", data="newer")
-        moved = await stage.puppet("moved", *OURS, shard="newer")
+        moved = await stage.puppet("moved", *OPERATOR_FEATURES, shard="newer")
         await moved.ask(1)
         await moved.bind(1)
         await has_stood_down(stage, older, "older")
@@ -44,7 +44,7 @@ async def test_the_older_of_two_shards_with_one_id_stands_down(tmp_path: Path) -
         assert (await newer.status()).epoch > (await older.status()).epoch
 
         # The younger goes on, and what the older had bound it knows as its own.
-        there = await stage.puppet("left", *OURS, shard="newer")
+        there = await stage.puppet("left", *OPERATOR_FEATURES, shard="newer")
         await there.ask(1)
         told = await there.hears("reclaim_instruction")
         assert set(told.nodes) < set(bound)

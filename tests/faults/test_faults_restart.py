@@ -4,7 +4,7 @@ import signal
 import time
 from pathlib import Path
 
-from bigfleet.sim.clusters.habits import OURS
+from bigfleet.wire.hello import OPERATOR_FEATURES
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as admin
 from tests.faults.stage import AT_ONCE, Puppet, pool, staged, states, until
@@ -30,7 +30,7 @@ async def test_holds_and_hold_outs_and_a_pause_and_excess_outlive_kill_9(tmp_pat
     async with staged(tmp_path) as stage:
         cloud = await stage.cloud(pools=POOLS, latency=AT_ONCE)
         shard = await stage.shard(cloud)
-        stuck, mute, fine = [await stage.puppet(name, *OURS) for name in ("stuck", "mute", "fine")]
+        stuck, mute, fine = [await stage.puppet(name, *OPERATOR_FEATURES) for name in ("stuck", "mute", "fine")]
         await stuck.ask(2)
         await stuck.bind(2)
         await stuck.ask(1)
@@ -46,7 +46,7 @@ async def test_holds_and_hold_outs_and_a_pause_and_excess_outlive_kill_9(tmp_pat
         assert first.values.holdouts.needs.keys() == {"mute"}
 
         shard = await stage.shard(cloud)
-        stuck, mute, fine = [await stage.puppet(name, *OURS) for name in ("stuck", "mute", "fine")]
+        stuck, mute, fine = [await stage.puppet(name, *OPERATOR_FEATURES) for name in ("stuck", "mute", "fine")]
         await stuck.ask(1)
         await mute.ask(1)
         await fine.ask(3)
@@ -66,7 +66,7 @@ async def test_holds_and_hold_outs_and_a_pause_and_excess_outlive_kill_9(tmp_pat
         shard = await stage.shard(cloud)
         begun = time.monotonic()
         assert (await shard.status()).actuation_paused
-        stuck, fine = [await stage.puppet(name, *OURS) for name in ("stuck", "fine")]
+        stuck, fine = [await stage.puppet(name, *OPERATOR_FEATURES) for name in ("stuck", "fine")]
         await stuck.ask(1)
         await fine.ask(2)
         await shard.cycles(3)
@@ -82,7 +82,7 @@ async def test_an_operator_is_heard_before_the_provider_answers_and_another_is_w
     async with staged(tmp_path) as stage:
         cloud = await stage.cloud(pools=POOLS, latency=AT_ONCE)
         shard = await stage.shard(cloud)
-        prompt, late = [await stage.puppet(name, *OURS) for name in ("prompt", "late")]
+        prompt, late = [await stage.puppet(name, *OPERATOR_FEATURES) for name in ("prompt", "late")]
         await prompt.ask(2)
         await prompt.bind(2)
         await late.ask(1)
@@ -95,7 +95,7 @@ async def test_an_operator_is_heard_before_the_provider_answers_and_another_is_w
 
         cloud.program.signal(signal.SIGSTOP)
         shard = await stage.shard(cloud)
-        prompt = await stage.puppet("prompt", *OURS)
+        prompt = await stage.puppet("prompt", *OPERATOR_FEATURES)
         assert (await prompt.hears("reclaim_instruction")).instruction_id == told.instruction_id
         cordoned = pb.CordonedNode(instruction_id=told.instruction_id, node=node)
         await prompt.say(cordoned_nodes=pb.CordonedNodes(nodes=[cordoned]))
@@ -107,7 +107,7 @@ async def test_an_operator_is_heard_before_the_provider_answers_and_another_is_w
         assert not (await cloud.machines())[node].cluster
 
         # The machine that was made for it waits, and no other is.
-        late = await stage.puppet("late", *OURS)
+        late = await stage.puppet("late", *OPERATOR_FEATURES)
         await late.ask(1)
         assert await late.bind(1) == [wanted.machine_id]
         await until(lambda: shard.has_in_flight({}))

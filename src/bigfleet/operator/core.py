@@ -32,12 +32,10 @@ from bigfleet.operator.rollup.pods import Pods
 from bigfleet.operator.rollup.requests import Requests, Waiting
 from bigfleet.operator.rollup.rollup import Rollups
 from bigfleet.telemetry.metrics import OperatorMetrics
+from bigfleet.wire.hello import OPERATOR_FEATURES, PROTOCOL_VERSION
 from bigfleet.wire.needs import rollup_to_wire
 from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-
-PROTOCOL_VERSION = "v1alpha1"
-FEATURES = ("node_ready", "node_drained")
 
 EARLY_SECONDS = 1.0
 """Between two roll-ups lies at least this, however urgent the second."""
@@ -358,7 +356,7 @@ class Core:
 
 
 def _hello(cluster_id: str) -> pb.Hello:
-    return pb.Hello(cluster_id=cluster_id, protocol_version=PROTOCOL_VERSION, features=FEATURES)
+    return pb.Hello(cluster_id=cluster_id, protocol_version=PROTOCOL_VERSION, features=OPERATOR_FEATURES)
 
 
 def _need_key(key: pb.NeedKey) -> NeedKey:

@@ -10,12 +10,10 @@ from bigfleet.shard.execution.effects import Instruct
 from bigfleet.shard.sessions.session import Standing, Thing
 from bigfleet.shard.supply.stamps import Binding, from_metadata
 from bigfleet.shard.supply.table import node_name
+from bigfleet.wire.hello import NODE_DRAINED, NODE_READY
 
 if TYPE_CHECKING:
     from bigfleet.shard.core.parts import State
-
-NODE_DRAINED, NODE_READY = "node_drained", "node_ready"
-"""The features of an operator that says when a node is empty, and when it is Ready."""
 
 
 class Books:

@@ -7,7 +7,6 @@ import structlog
 from bigfleet.engine.records import Kind
 from bigfleet.model.demand.need import Rollup
 from bigfleet.model.machine import Call, Machine, MachineState
-from bigfleet.shard.core.lookups import NODE_READY
 from bigfleet.shard.core.parts import State
 from bigfleet.shard.decision.holdouts import shape_of
 from bigfleet.shard.demand import table as wants
@@ -21,6 +20,7 @@ from bigfleet.shard.sessions import node_readiness as nodes
 from bigfleet.shard.supply import known
 from bigfleet.shard.supply.stamps import Binding, from_metadata, number_of
 from bigfleet.shard.supply.table import node_name
+from bigfleet.wire.hello import NODE_READY
 
 _log = structlog.get_logger("bigfleet.shard")
 

@@ -16,10 +16,9 @@ from bigfleet.shard.demand.rollup_reader import RollupReader
 from bigfleet.shard.sessions.outbox import STALL_SECONDS, Outbox
 from bigfleet.transport.identity import Identity, Kind, NotPermittedError, require, shown
 from bigfleet.wire.errors import WireError
+from bigfleet.wire.hello import PROTOCOL_VERSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-
-PROTOCOL_VERSION = "v1alpha1"
 
 HELLO_SECONDS = 30.0
 """A stream that has not said Hello by then is ended."""

@@ -16,13 +16,12 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import supply
 from bigfleet.sim.clusters.drains import Drains, Frames
 from bigfleet.sim.clusters.events import Log, What
-from bigfleet.sim.clusters.habits import NODE_DRAINED, NODE_READY, Habits
+from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.timers import Timers
 from bigfleet.sim.clusters.world import World
+from bigfleet.wire.hello import NODE_DRAINED, NODE_READY, PROTOCOL_VERSION
 from bigfleet.wire.needs import rollup_to_wire
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-
-PROTOCOL_VERSION = "v1alpha1"
 
 _S = MachineState
 _STATES = {state.value: state for state in _S}

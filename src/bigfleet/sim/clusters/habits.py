@@ -2,9 +2,7 @@
 
 import msgspec
 
-NODE_READY, NODE_DRAINED = "node_ready", "node_drained"
-OURS = (NODE_READY, NODE_DRAINED)
-"""The features of our own operator. An operator without any is somebody else's and knows no field from 100 up."""
+from bigfleet.wire.hello import OPERATOR_FEATURES
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +20,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 class Habits(msgspec.Struct, frozen=True, kw_only=True):
     """How an operator and its cluster behave."""
 
-    features: tuple[str, ...] = OURS
+    features: tuple[str, ...] = OPERATOR_FEATURES
     rollup_seconds: float = 10.0
     """Between two roll-ups while demand does not change."""
     register_seconds: float | None = 0.0

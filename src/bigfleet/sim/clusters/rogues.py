@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
-from bigfleet.sim.clusters.cluster import PROTOCOL_VERSION, Cluster
+from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.transport.address import Address
 from bigfleet.transport.grpc_options import MIB
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.session_stream import Ending, Stream, StreamEndedError, shard_dialer
+from bigfleet.wire.hello import PROTOCOL_VERSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 

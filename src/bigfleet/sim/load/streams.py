@@ -17,6 +17,7 @@ from bigfleet.model.demand.need import Need
 from bigfleet.model.demand.profile import Profile
 from bigfleet.model.resources import Resources, total
 from bigfleet.transport.session_stream import Stream, StreamEndedError
+from bigfleet.wire.hello import OPERATOR_FEATURES, PROTOCOL_VERSION
 from bigfleet.wire.needs import need_to_wire
 from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -138,8 +139,8 @@ class LoadedCluster:
     def __init__(self, cluster_id: str, channel: grpc.aio.Channel, tally: Tally, rows: bytes, *, reports: bool) -> None:
         self._channel, self._tally, self._reports = channel, tally, reports
         self._head = capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster_id).SerializeToString()
-        features = ("node_ready", "node_drained") if self._reports else ()
-        hello = pb.Hello(cluster_id=cluster_id, protocol_version="v1alpha1", features=features)
+        features = OPERATOR_FEATURES if self._reports else ()
+        hello = pb.Hello(cluster_id=cluster_id, protocol_version=PROTOCOL_VERSION, features=features)
         self._hello = pb.OperatorMessage(hello=hello).SerializeToString()
         self._stream: Stream | None = None
         self._queue: deque[bytes] = deque()
