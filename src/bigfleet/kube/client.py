@@ -15,6 +15,7 @@ from bigfleet.kube.access.limiter import Limiter
 from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.errors import GoneError, UnreadableError
 from bigfleet.kube.objects.decode import Codec, Page
+from bigfleet.kube.objects.names import OPERATOR
 from bigfleet.kube.objects.resources import PODS, Resource
 
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class Client:
         namespace: str = "",
         subresource: str = "",
         content: Patch = Patch.MERGE,
-        manager: str = "bigfleet-operator",
+        manager: str = OPERATOR,
     ) -> T:
         """Change an object without reading it first; with Patch.APPLY, as the owner of the fields in the body."""
         query = {"fieldManager": manager}

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from bigfleet.kube.objects.kinds import ObjectReference
+from bigfleet.kube.objects.names import MACHINE
 from bigfleet.kube.recorder import Occurrence
 from bigfleet.model.crd import API_VERSION, CapacityRequest
 from bigfleet.model.demand.need import Need, NeedKey
@@ -20,7 +21,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import ResourceError, demand
 from bigfleet.operator.bootstrap.answers import Bootstrap
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
-from bigfleet.operator.mirrors.upcoming_nodes import MACHINE, UpcomingNodes
+from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.left_nodes import NodeObjects
 from bigfleet.operator.node_life.machines import Machine, Machines, find_node

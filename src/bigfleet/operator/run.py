@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from bigfleet.kube.access.kubeconfig import SERVICE_ACCOUNT, load
 from bigfleet.kube.client import Client
 from bigfleet.kube.election import Election, LeadershipLostError
+from bigfleet.kube.objects.names import MANAGED_BY, OPERATOR, POD_CONTROLLER
 from bigfleet.kube.objects.resources import (
     AVAILABLE_CAPACITIES,
     CAPACITY_REQUESTS,
@@ -37,7 +38,7 @@ from bigfleet.operator.config import OperatorConfig
 from bigfleet.operator.core import Clocks, Core, Parts
 from bigfleet.operator.link import Link
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
-from bigfleet.operator.mirrors.mirror import MANAGED_BY, OURS, Mirror
+from bigfleet.operator.mirrors.mirror import Mirror
 from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.drains import Drains
@@ -45,7 +46,7 @@ from bigfleet.operator.node_life.left_nodes import NodeObjects
 from bigfleet.operator.node_life.machines import Machines
 from bigfleet.operator.node_life.ready_reports import Readiness as NodeReadiness
 from bigfleet.operator.rollup.acknowledge import Acknowledger
-from bigfleet.operator.rollup.partial_demand import CONFIG_MAP, PartialDemand
+from bigfleet.operator.rollup.partial_demand import PartialDemand
 from bigfleet.telemetry.health import Heartbeat, Readiness
 from bigfleet.telemetry.http import HealthEndpoint
 from bigfleet.telemetry.logs import bound_ids
@@ -54,8 +55,6 @@ from bigfleet.transport.identity import Identity, Kind
 from bigfleet.transport.listen import open_listener
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSConfigError
-
-LEASE = "bigfleet-operator"
 
 _LOOK_SECONDS = 0.5
 _log = structlog.get_logger("bigfleet.operator")
@@ -129,7 +128,7 @@ class _Program:
         )
         core.complete(parts)
         self.link = Link(config.shard_address, tls, core, metrics)
-        ours = f"{MANAGED_BY}={OURS}"
+        ours = f"{MANAGED_BY}={OPERATOR}"
         self.watchers = (
             Watcher(client, CAPACITY_REQUESTS, view.requests),
             Watcher(client, PODS, view.pods),
@@ -142,7 +141,7 @@ class _Program:
                 CONFIG_MAPS,
                 PartialDemand(self._set_partial),
                 namespace=config.namespace,
-                fields=f"metadata.name={CONFIG_MAP}",
+                fields=f"metadata.name={POD_CONTROLLER}",
             ),
         )
 
@@ -268,7 +267,7 @@ async def serve(config: OperatorConfig) -> None:
             )
             if config.unprotected:
                 _log.warning("session_unprotected", advice="give --tls-cert, --tls-key and --tls-ca")
-            election = Election(client, config.namespace, LEASE, identity, lambda: datetime.now(UTC))
+            election = Election(client, config.namespace, OPERATOR, identity, lambda: datetime.now(UTC))
             turns = Turns(election, lambda: _Program(config, client, tls, template, metrics, identity))
             stopped = asyncio.create_task(stop.wait())
             tasks = [

@@ -11,10 +11,11 @@ import structlog
 
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError
+from bigfleet.kube.objects.names import MANAGED_BY, POD_CONTROLLER
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
 from bigfleet.kube.recorder import Recorder
 from bigfleet.kube.watch import Watcher
-from bigfleet.podcontroller.keeper import MANAGED_BY, NAME, Keeper, Mode, Outcome
+from bigfleet.podcontroller.keeper import Keeper, Mode, Outcome
 from bigfleet.podcontroller.pod.penalties import Defaults
 from bigfleet.podcontroller.queue import WorkQueue
 from bigfleet.podcontroller.tables import Key, Pods, Requests, Scope
@@ -36,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
     namespace_selector: str = ""
     concurrency: int = 32
-    instance: str = NAME
+    instance: str = POD_CONTROLLER
 
 
 class Controller:
@@ -54,7 +55,7 @@ class Controller:
         self._keeper = Keeper(client, plan.mode, self._pods, self._requests, self._scope, defaults, self._events)
         self._watchers: list[Watcher[Any]] = [
             Watcher(client, PODS, self._pods),
-            Watcher(client, CAPACITY_REQUESTS, self._requests, labels=f"{MANAGED_BY}={NAME}"),
+            Watcher(client, CAPACITY_REQUESTS, self._requests, labels=f"{MANAGED_BY}={POD_CONTROLLER}"),
         ]
         if plan.namespace_selector:
             self._watchers.append(Watcher(client, NAMESPACES, self._scope, labels=plan.namespace_selector))

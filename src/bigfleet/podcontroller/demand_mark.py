@@ -5,18 +5,16 @@ request of that mode is made, and total only once every live pod has been looked
 """
 
 from bigfleet.kube.client import Client, Patch
+from bigfleet.kube.objects.names import DEMAND, PARTIAL, POD_CONTROLLER, TOTAL
 from bigfleet.kube.objects.resources import CONFIG_MAPS
-from bigfleet.podcontroller.keeper import LABELS, NAME, Mode
-
-CONFIG_MAP = "bigfleet-pod-controller"
-DEMAND, PARTIAL, TOTAL = "demand", "partial", "total"
+from bigfleet.podcontroller.keeper import LABELS, Mode
 
 
 async def mark(client: Client, namespace: str, mode: Mode) -> None:
     """Say which part of the demand this mode makes requests for."""
     demand = TOTAL if mode is Mode.ALL else PARTIAL
     content = {
-        "metadata": {"name": CONFIG_MAP, "namespace": namespace, "labels": dict(LABELS)},
+        "metadata": {"name": POD_CONTROLLER, "namespace": namespace, "labels": dict(LABELS)},
         "data": {DEMAND: demand, "mode": mode.value},
     }
-    await client.patch(CONFIG_MAPS, CONFIG_MAP, content, namespace, content=Patch.APPLY, manager=NAME)
+    await client.patch(CONFIG_MAPS, POD_CONTROLLER, content, namespace, content=Patch.APPLY, manager=POD_CONTROLLER)

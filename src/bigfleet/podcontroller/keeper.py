@@ -13,6 +13,7 @@ import msgspec
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import AlreadyExistsError, InvalidError, NotFoundError
 from bigfleet.kube.objects.kinds import ObjectReference
+from bigfleet.kube.objects.names import MANAGED_BY, POD_CONTROLLER
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NODES, PODS
 from bigfleet.kube.recorder import Occurrence, Recorder
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta, OwnerReference
@@ -21,8 +22,7 @@ from bigfleet.podcontroller.pod.penalties import Defaults
 from bigfleet.podcontroller.pod.reading import Ask, Reading, request_name
 from bigfleet.podcontroller.tables import Key, Made, Pods, Requests, Scope
 
-MANAGED_BY, NAME = "app.kubernetes.io/managed-by", "bigfleet-pod-controller"
-LABELS: Mapping[str, str] = {MANAGED_BY: NAME}
+LABELS: Mapping[str, str] = {MANAGED_BY: POD_CONTROLLER}
 """What every request of ours carries, and no other."""
 
 _MOST_NODES = 20_000
@@ -116,7 +116,9 @@ class Keeper:
         namespace, name = key
         with self._requests.writing(key):
             self._requests.wrote(
-                await self._client.patch(CAPACITY_REQUESTS, name, patch, namespace, content=Patch.JSON, manager=NAME)
+                await self._client.patch(
+                    CAPACITY_REQUESTS, name, patch, namespace, content=Patch.JSON, manager=POD_CONTROLLER
+                )
             )
 
     async def _withdraw(self, key: Key, made: Made | None) -> Outcome:

@@ -19,6 +19,7 @@ from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
 from bigfleet.kube.election import Election, LeadershipLostError
 from bigfleet.kube.errors import ApiError
+from bigfleet.kube.objects.names import POD_CONTROLLER
 from bigfleet.kube.objects.resources import NAMESPACES
 from bigfleet.podcontroller.controller import Controller, Plan
 from bigfleet.podcontroller.defaults_file import DefaultsFile
@@ -31,8 +32,6 @@ from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.listen import open_listener
 
 _log = structlog.get_logger("bigfleet.podcontroller")
-
-LEASE = "bigfleet-pod-controller"
 
 _CACHES = "caches"
 _AGAIN_SECONDS = 5.0
@@ -72,7 +71,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         beating = asyncio.create_task(heartbeat.keep())
         stack.callback(beating.cancel)
         client = await stack.enter_async_context(
-            Client(config.server, qps=config.kube_qps, burst=config.kube_burst, user_agent="bigfleet-pod-controller")
+            Client(config.server, qps=config.kube_qps, burst=config.kube_burst, user_agent=POD_CONTROLLER)
         )
         process = _Process(config, client, defaults, PodControllerMetrics(registry), readiness)
         _log.info(
@@ -130,7 +129,7 @@ class _Process:
     async def run(self) -> None:
         await self._check_selector()
         identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-        election = Election(self._client, self._config.namespace, LEASE, identity, lambda: datetime.now(UTC))
+        election = Election(self._client, self._config.namespace, POD_CONTROLLER, identity, lambda: datetime.now(UTC))
         while not self._stopping.is_set():
             # A copy that stands by is as ready as it can be; else a rollout would wait for it for ever.
             self._readiness.meet(_CACHES)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bigfleet.kube.errors import ApiError, ForbiddenError, TooManyRequestsError, UnreachableError
+from bigfleet.kube.objects.names import MACHINE
 from bigfleet.kube.objects.resources import SECRETS
 from bigfleet.operator.bootstrap import tokens as module
-from bigfleet.operator.bootstrap.tokens import MACHINE, NAMESPACE, Token, TokenError, Tokens
+from bigfleet.operator.bootstrap.tokens import NAMESPACE, Token, TokenError, Tokens
 from tests.operator.fakes import FakeClock, FakeServer, settle
 
 

@@ -10,11 +10,13 @@ import pytest
 
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, NotFoundError, UnreachableError
+from bigfleet.kube.objects.names import MANAGED_BY, OPERATOR
 from bigfleet.kube.objects.resources import AVAILABLE_CAPACITIES, UPCOMING_NODES, Resource
 from bigfleet.model.crd import NodeRef
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
-from bigfleet.operator.mirrors.mirror import MANAGED_BY, OURS, Mirror, object_name
-from bigfleet.operator.mirrors.upcoming_nodes import LEFT_SECONDS, SETTLED_SECONDS, UpcomingNodes
+from bigfleet.operator.mirrors.mirror import Mirror, object_name
+from bigfleet.operator.mirrors.upcoming_nodes import LEFT_SECONDS, UpcomingNodes
+from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import provider_pb2 as provider
@@ -41,7 +43,7 @@ class Writes:
     async def patch(
         self, _resource: object, name: str, body: Any, subresource: str = "", *, content: Patch, manager: str
     ) -> Any:
-        assert (content, manager) == (Patch.APPLY, OURS)
+        assert (content, manager) == (Patch.APPLY, OPERATOR)
         self.calls.append(f"{subresource or 'apply'} {name}")
         if self.refuse:
             self.refuse -= 1
@@ -336,7 +338,7 @@ class TestAvailable:
             "supportsAtomicProvisioning": True,
             "estimatedProvisioningTime": "0s",
         }
-        assert server.objects["profile-f00"]["metadata"]["labels"] == {MANAGED_BY: OURS}
+        assert server.objects["profile-f00"]["metadata"]["labels"] == {MANAGED_BY: OPERATOR}
 
     @pytest.mark.parametrize("told", ["edited", "deleted", "not listed"])
     async def test_what_the_watch_tells_before_our_write_is_answered_is_put_right(self, told: str) -> None:

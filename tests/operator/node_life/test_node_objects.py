@@ -10,11 +10,11 @@ import pytest
 
 from bigfleet.kube.errors import UnreachableError
 from bigfleet.kube.objects.resources import LEASES, NODES
-from bigfleet.operator.mirrors.upcoming_nodes import SETTLED_SECONDS
 from bigfleet.operator.node_life.left_nodes import NodeInTheWayError, NodeObjects
 from bigfleet.operator.node_life.machines import Machines
 from bigfleet.operator.node_life.ready_reports import Readiness
 from bigfleet.operator.rollup.nodes import Nodes
+from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from tests.operator.fakes import FakeClock, FakeServer, settle

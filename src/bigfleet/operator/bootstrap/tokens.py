@@ -19,14 +19,13 @@ import structlog
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects.kinds import Secret
+from bigfleet.kube.objects.names import MACHINE, MANAGED_BY, OPERATOR
 from bigfleet.kube.objects.resources import SECRETS
-from bigfleet.operator.mirrors.mirror import MANAGED_BY, OURS
-from bigfleet.operator.waiting import Waiting, until_woken
+from bigfleet.operator.waiting import WaitUntilWoken, until_woken
 
 TTL = timedelta(minutes=60)
 NAMESPACE = "kube-system"
 GROUP = "system:bootstrappers:bigfleet"
-MACHINE = "bigfleet.lucy.sh/machine-id"
 REQUEST = "bigfleet.lucy.sh/bootstrap-request"
 
 _TYPE = "bootstrap.kubernetes.io/token"
@@ -70,7 +69,7 @@ class Tokens:
     """The tokens of one cluster. `load` once at the start, then `run` in a task."""
 
     def __init__(
-        self, client: Client, cluster_id: str, wall: Callable[[], datetime], *, wait: Waiting = until_woken
+        self, client: Client, cluster_id: str, wall: Callable[[], datetime], *, wait: WaitUntilWoken = until_woken
     ) -> None:
         self._client, self._cluster_id, self._wall, self._wait = client, cluster_id, wall, wait
         self._issued: dict[str, _Issued] = {}
@@ -137,7 +136,9 @@ class Tokens:
         wait = _FIRST_WAIT
         while True:
             try:
-                return await self._client.list(SECRETS, namespace=NAMESPACE, labels=f"{MANAGED_BY}={OURS},{MACHINE}")
+                return await self._client.list(
+                    SECRETS, namespace=NAMESPACE, labels=f"{MANAGED_BY}={OPERATOR},{MACHINE}"
+                )
             except ApiError as error:
                 _log.warning("bootstrap_tokens_not_listed", error=str(error), again_in=wait)
                 await self._wait(wait, asyncio.Event())
@@ -155,7 +156,7 @@ class Tokens:
                 "metadata": {
                     "name": _PREFIX + token_id,
                     "namespace": NAMESPACE,
-                    "labels": {MANAGED_BY: OURS, MACHINE: _label(machine_id)},
+                    "labels": {MANAGED_BY: OPERATOR, MACHINE: _label(machine_id)},
                     "annotations": {MACHINE: machine_id, REQUEST: request_id},
                 },
                 "stringData": {

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection
 
+from bigfleet.kube.objects.names import MANAGED_BY, OPERATOR
 from bigfleet.model.crd import (
     Availability,
     AvailableCapacity,
@@ -12,12 +13,10 @@ from bigfleet.model.crd import (
     SelectorOperator,
     SelectorRequirement,
 )
-from bigfleet.operator.mirrors.mirror import MANAGED_BY, OURS, Mirror, object_name
+from bigfleet.operator.mirrors.mirror import Mirror, object_name
+from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
-
-SETTLED_SECONDS = 60.0
-"""So long after a connect the shard has answered for every profile."""
 
 _PREFIX = "available:"
 _C = pb.AvailableCapacityUpdate
@@ -68,7 +67,7 @@ class AvailableCapacities:
         has_any = availability != "None"
         self._mirror.want(
             AvailableCapacity(
-                metadata=ObjectMeta(name=name, labels={MANAGED_BY: OURS}),
+                metadata=ObjectMeta(name=name, labels={MANAGED_BY: OPERATOR}),
                 spec=AvailableCapacitySpec(
                     requirements=requirements,
                     resources=dict(update.resources.resources),

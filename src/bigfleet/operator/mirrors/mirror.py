@@ -16,13 +16,11 @@ import structlog
 
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, NotFoundError
+from bigfleet.kube.objects.names import OPERATOR
 from bigfleet.kube.objects.resources import Resource
 from bigfleet.model.crd import AvailableCapacity, UpcomingNode
 
 _log = structlog.get_logger("bigfleet.operator")
-
-MANAGED_BY = "app.kubernetes.io/managed-by"
-OURS = "bigfleet-operator"
 
 T = TypeVar("T", UpcomingNode, AvailableCapacity)
 
@@ -184,7 +182,7 @@ class Mirror(Generic[T]):
         self._told.discard(name)
         try:
             written: T = await self._client.patch(
-                self._resource, name, body, subresource=subresource, content=Patch.APPLY, manager=OURS
+                self._resource, name, body, subresource=subresource, content=Patch.APPLY, manager=OPERATOR
             )
         except ApiError:
             self._wrote(what, "error")

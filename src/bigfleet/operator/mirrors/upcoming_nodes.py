@@ -12,6 +12,7 @@ from typing import get_args
 
 import msgspec
 
+from bigfleet.kube.objects.names import MACHINE, MANAGED_BY, OPERATOR
 from bigfleet.model.crd import (
     NodePhase,
     NodeRef,
@@ -23,18 +24,13 @@ from bigfleet.model.crd import (
     UpcomingNodeStatus,
 )
 from bigfleet.model.machine import MachineState
-from bigfleet.operator.mirrors.mirror import MANAGED_BY, OURS, Mirror, object_name
+from bigfleet.operator.mirrors.mirror import Mirror, object_name
+from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
-MACHINE = "bigfleet.lucy.sh/machine-id"
-"""The annotation that holds the machine's id, which may be no name for an object."""
-
 LEFT_SECONDS = 300.0
 """How long an object stays whose machine has left."""
-
-SETTLED_SECONDS = 60.0
-"""So long after a connect the shard has named every machine of the cluster."""
 
 _S = MachineState
 _ON_THE_WAY: dict[MachineState, NodePhase] = {
@@ -158,7 +154,7 @@ class UpcomingNodes:
             # Said without what it has, as when it is gone already: what was said before stands.
             spec = msgspec.structs.replace(spec, resources=former.spec.resources)
         return UpcomingNode(
-            metadata=ObjectMeta(name=name, labels={MANAGED_BY: OURS}, annotations={MACHINE: update.machine_id}),
+            metadata=ObjectMeta(name=name, labels={MANAGED_BY: OPERATOR}, annotations={MACHINE: update.machine_id}),
             spec=spec,
             status=UpcomingNodeStatus(
                 phase=phase,

@@ -19,7 +19,7 @@ from bigfleet.operator.node_life.drain_acts import Act, Confirm, Cordon, Evict, 
 from bigfleet.operator.node_life.drains import Drains
 from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Hold
 from bigfleet.operator.node_life.machines import Machine, NodesSeen
-from bigfleet.operator.waiting import Waiting, until_woken
+from bigfleet.operator.waiting import WaitUntilWoken, until_woken
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 EVICTIONS = 32
@@ -42,7 +42,7 @@ class DrainWork:
         now: Callable[[], float],
         wall: Callable[[], datetime],
         *,
-        wait: Waiting = until_woken,
+        wait: WaitUntilWoken = until_woken,
     ) -> None:
         self._client, self._drains, self._nodes, self._now, self._wall = client, drains, nodes, now, wall
         self._wait = wait

@@ -14,7 +14,6 @@ import structlog
 
 from bigfleet.kube.objects.kinds import Pod
 from bigfleet.model.machine import MachineState
-from bigfleet.operator.mirrors.upcoming_nodes import SETTLED_SECONDS
 from bigfleet.operator.node_life.drain_acts import Act, Confirm, Cordon, Evict, Recordon, Uncordon, Wait
 from bigfleet.operator.node_life.holds import (
     INSTRUCTION,
@@ -28,6 +27,7 @@ from bigfleet.operator.node_life.holds import (
     why_left,
 )
 from bigfleet.operator.node_life.machines import Machine, Machines, NodesSeen, belongs, find_node
+from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 _MAX_NODES = 10_000

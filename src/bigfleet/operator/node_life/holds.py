@@ -8,7 +8,7 @@ from enum import Enum, auto
 import msgspec
 
 from bigfleet.kube.objects.kinds import Node, Pod, Toleration
-from bigfleet.operator.rollup.pods import is_daemon, is_mirror
+from bigfleet.kube.objects.pod_facts import has_ended, is_daemon, is_mirror
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 INSTRUCTION = "bigfleet.lucy.sh/reclaim-instruction"
@@ -152,8 +152,7 @@ def holds_node(pod: Pod, node: str) -> bool:
     Not so for pods that have ended, which hold nothing and may be wanted for their logs, and for those that come with
     the node and go with it: of DaemonSets, and static ones.
     """
-    ended = pod.status.phase in ("Succeeded", "Failed")
-    return pod.spec.node_name == node and not ended and not is_daemon(pod) and not is_mirror(pod)
+    return pod.spec.node_name == node and not has_ended(pod) and not is_daemon(pod) and not is_mirror(pod)
 
 
 def bears_cordon(pod: Pod) -> bool:

@@ -18,9 +18,8 @@ from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects.kinds import Node
 from bigfleet.kube.objects.resources import LEASES, NODES
-from bigfleet.operator.mirrors.upcoming_nodes import SETTLED_SECONDS
 from bigfleet.operator.node_life.machines import GONE, Machine, Machines, NodesSeen, belongs
-from bigfleet.operator.waiting import Waiting, until_woken
+from bigfleet.operator.waiting import SETTLED_SECONDS, WaitUntilWoken, until_woken
 
 LEASE_SECONDS = 60.0
 """How long a Lease must have been watched without renewal."""
@@ -61,7 +60,7 @@ class NodeObjects:
         nodes: NodesSeen,
         now: Callable[[], float],
         *,
-        wait: Waiting = until_woken,
+        wait: WaitUntilWoken = until_woken,
     ) -> None:
         self._client, self._machines, self._nodes, self._now = client, machines, nodes, now
         self._wait = wait

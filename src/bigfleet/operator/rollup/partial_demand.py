@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from bigfleet.kube.objects.kinds import ConfigMap
-
-CONFIG_MAP = "bigfleet-pod-controller"
-_DEMAND, _PARTIAL = "demand", "partial"
+from bigfleet.kube.objects.names import DEMAND, PARTIAL
 
 
 class PartialDemand:
@@ -16,7 +14,7 @@ class PartialDemand:
 
     def replaced(self, config_maps: Sequence[ConfigMap]) -> None:
         """These are all there are."""
-        self._say(any(config_map.data.get(_DEMAND) == _PARTIAL for config_map in config_maps))
+        self._say(any(config_map.data.get(DEMAND) == PARTIAL for config_map in config_maps))
 
     def put(self, config_map: ConfigMap) -> None:
         """It is new, or another than it was."""

@@ -9,18 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from bigfleet.kube.objects.kinds import Pod, PodSpec, PodStatus
+from bigfleet.kube.objects.names import INTERRUPTION, RECLAMATION
+from bigfleet.kube.objects.pod_facts import MIRROR, has_ended, is_daemon, is_mirror, is_unschedulable
 from bigfleet.model.crd import ObjectMeta
 from bigfleet.model.demand.need import UnrequestedNode
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.quantity import QuantityError
 
-INTERRUPTION, RECLAMATION = "bigfleet.lucy.sh/interruption-penalty", "bigfleet.lucy.sh/reclamation-penalty"
-MIRROR = "kubernetes.io/config.mirror"
-
 Key = tuple[str, str]
 """Namespace and name."""
-
-_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class _Kept(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +64,7 @@ class Pods:
         former = self._pods.get(key)
         before = "" if former is None else former.pod.spec.node_name
         self._take_out(key, tell=False)
-        if pod.status.phase not in _ENDED:
+        if not has_ended(pod):
             self._put_in(key, _kept(pod))
         elif former is None:
             return
@@ -124,7 +121,7 @@ class Pods:
             self._on.setdefault(node, {})[key] = kept
             if kept.counts:
                 self._counting[node] = self._counting.get(node, 0) + 1
-        elif kept.counts and _is_unschedulable(pod):
+        elif kept.counts and is_unschedulable(pod) and pod.metadata.deletion_timestamp is None:
             self._unschedulable.add(pod.metadata.uid)
         self._judge(key, kept)
 
@@ -164,25 +161,6 @@ class Pods:
             keys.discard(key)
             if not keys:
                 del self._unspoken[node]
-
-
-def is_daemon(pod: Pod) -> bool:
-    """Whether a DaemonSet put it there."""
-    return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
-
-
-def is_mirror(pod: Pod) -> bool:
-    """Whether it is the shadow of a pod that the kubelet runs on its own."""
-    return MIRROR in pod.metadata.annotations
-
-
-def _is_unschedulable(pod: Pod) -> bool:
-    if pod.metadata.deletion_timestamp is not None:
-        return False
-    return any(
-        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
-        for each in pod.status.conditions
-    )
 
 
 def _kept(pod: Pod) -> _Kept:

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 import msgspec
 
 from bigfleet.kube.objects.kinds import Pod
+from bigfleet.kube.objects.names import INTERRUPTION, RECLAMATION
 from bigfleet.model import plain_yaml
 from bigfleet.model.crd import Amount
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.podcontroller.pod.complaints import MALFORMED, Complaint
-
-INTERRUPTION = "bigfleet.lucy.sh/interruption-penalty"
-RECLAMATION = "bigfleet.lucy.sh/reclamation-penalty"
 
 MAX_TEXT = 32
 DOLLARS = re.compile(r"[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-5]?[0-9])?")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from bigfleet.kube.objects.kinds import Pod
+from bigfleet.kube.objects.pod_facts import has_ended, is_daemon, is_mirror, is_unschedulable
 from bigfleet.kube.objects.pod_requests import asked
 from bigfleet.model.crd import CapacityRequestSpec, SelectorRequirement
 from bigfleet.model.quantity import QuantityError
@@ -15,9 +16,6 @@ from bigfleet.podcontroller.pod.label_sets import Box, holds, written
 from bigfleet.podcontroller.pod.node_terms import places
 from bigfleet.podcontroller.pod.penalties import Defaults, Penalties
 from bigfleet.podcontroller.pod.placement import placing
-
-_MIRROR = "kubernetes.io/config.mirror"
-_ENDED = frozenset({"Succeeded", "Failed"})
 
 _MAX_NAME = 253
 _PREFIX = "cr-pod-"
@@ -64,26 +62,21 @@ class Reading(msgspec.Struct, frozen=True):
 def read(pod: Pod) -> Reading:
     """What the controller needs of a pod."""
     ask, complaints = (None, ()) if no_demand(pod) else _ask(pod)
-    unschedulable = any(
-        condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
-        for condition in pod.status.conditions
-    )
-    metadata = pod.metadata
-    return Reading(metadata.namespace, metadata.name, metadata.uid, pod.spec.node_name, unschedulable, ask, complaints)
+    meta, node = pod.metadata, pod.spec.node_name
+    return Reading(meta.namespace, meta.name, meta.uid, node, is_unschedulable(pod), ask, complaints)
 
 
 def no_demand(pod: Pod) -> bool:
     """True for pods that no machine is bought for."""
-    metadata = pod.metadata
     return (
-        pod.status.phase in _ENDED
+        has_ended(pod)
         # The operator reports daemons with the roll-up, and a mirror pod belongs to its node.
-        or any(owner.controller and owner.kind == "DaemonSet" for owner in metadata.owner_references)
-        or _MIRROR in metadata.annotations
+        or is_daemon(pod)
+        or is_mirror(pod)
         # Whoever gated it does not want it to run yet.
         or bool(pod.spec.scheduling_gates)
         # It was deleted before it found a place, and will never run.
-        or (metadata.deletion_timestamp is not None and not pod.spec.node_name)
+        or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
     )
 
 
