@@ -20,7 +20,7 @@ from bigfleet.kube.client import Client
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NAMESPACES
 from bigfleet.kube.watch import Watcher
 from bigfleet.model.crd import CapacityRequest
-from bigfleet.operator.core import View
+from bigfleet.operator.core import ClusterView
 from bigfleet.operator.rollup.rollup import Rollups
 from bigfleet.operator.run import settle_memory
 from bigfleet.sim.controlplane.cluster import ControlPlane
@@ -133,7 +133,7 @@ def _hold(pipe: Connection, port: int) -> None:
 
 
 async def _measured(port: int) -> dict[str, float]:
-    view = View(lambda: None, lambda _: None, lambda _: None, lambda *_: None)
+    view = ClusterView(lambda: None, lambda _: None, lambda _: None, lambda *_: None)
     rollups = Rollups("bench", view.requests, view.pods, view.nodes, view.daemons, time.time_ns)
     async with Client(ServerConfig(server=f"http://127.0.0.1:{port}"), qps=100_000, burst=100_000) as client:
         watcher = Watcher(client, CAPACITY_REQUESTS, view.requests)

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bigfleet.operator.link import Link, Waits
+from bigfleet.operator.link import Link, SessionWaits
 from bigfleet.operator.outbox import LIMIT, Outbox, OutboxFullError
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.transport.address import UnixAddress
@@ -19,7 +19,7 @@ from bigfleet.transport.session_stream import SESSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
-SOON = Waits(first=0.01, most=0.02, replaced=0.03, stalled=5.0, silent=0.2, lasting=0.0)
+SOON = SessionWaits(first=0.01, most=0.02, replaced=0.03, stalled=5.0, silent=0.2, lasting=0.0)
 Context = Any
 # Each script reads Hello first: gRPC loses the status of a call that ends while the client writes.
 Script = Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]
@@ -70,7 +70,7 @@ async def shard(address: UnixAddress, script: Script) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def linked(address: UnixAddress, waits: Waits = SOON) -> AsyncIterator[tuple[Link, Talk]]:
+async def linked(address: UnixAddress, waits: SessionWaits = SOON) -> AsyncIterator[tuple[Link, Talk]]:
     talk = Talk()
     link = Link(address, None, talk, OperatorMetrics(CollectorRegistry()), waits, random.Random(1))
     running = asyncio.create_task(link.run())

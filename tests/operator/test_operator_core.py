@@ -10,14 +10,14 @@ from prometheus_client import CollectorRegistry
 from bigfleet.kube.objects.kinds import Condition, Node, NodeSpec, NodeStatus
 from bigfleet.kube.recorder import Occurrence
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta
-from bigfleet.operator.bootstrap.answers import Bootstrap
+from bigfleet.operator.bootstrap.answers import BootstrapAnswers
 from bigfleet.operator.core import EARLY_SECONDS, Clocks, Core, Parts
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
 from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machines
-from bigfleet.operator.node_life.ready_reports import Readiness
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachines
+from bigfleet.operator.node_life.ready_reports import NodeReadyReports
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.parting import GONE
@@ -35,23 +35,23 @@ class Stage:
         clocks = Clocks(lambda: self.now, lambda: datetime(2026, 11, 15, tzinfo=UTC), lambda: int(self.now * 1e9))
         metrics = OperatorMetrics(CollectorRegistry())
         self.core = Core("c", INTERVAL, clocks, metrics, self.events.append, lambda: None)
-        machines = Machines("c")
+        machines = KnownMachines("c")
         self.drains = MagicMock(DrainWork)
-        self.bootstrap = MagicMock(Bootstrap)
-        self.node_objects = MagicMock(NodeObjects)
+        self.bootstrap = MagicMock(BootstrapAnswers)
+        self.left_nodes = MagicMock(LeftNodes)
         self.upcoming = MagicMock(UpcomingNodes)
         self.upcoming.due.return_value = float("inf")
         self.upcoming.tick.return_value = []
         self.available = MagicMock(AvailableCapacities)
         self.available.due.return_value = float("inf")
         self.acknowledger = MagicMock(Acknowledger)
-        readiness = Readiness(machines, self.core.view.nodes, lambda _: None, lambda _: None)
+        readiness = NodeReadyReports(machines, self.core.view.nodes, lambda _: None, lambda _: None)
         self.core.complete(
             Parts(
                 machines,
                 readiness,
-                cast("NodeObjects", self.node_objects),
-                cast("Bootstrap", self.bootstrap),
+                cast("LeftNodes", self.left_nodes),
+                cast("BootstrapAnswers", self.bootstrap),
                 cast("DrainWork", self.drains),
                 cast("UpcomingNodes", self.upcoming),
                 cast("AvailableCapacities", self.available),
@@ -216,9 +216,9 @@ def test_a_node_is_reported_and_ready_is_said_once(stage: Stage) -> None:
 def test_one_that_is_lost_leaves_a_node_behind(stage: Stage) -> None:
     stage.open()
     stage.hears("failed", last_error="out of memory", provider_id="sim://i-1")
-    stage.node_objects.left.assert_not_called()
+    stage.left_nodes.left.assert_not_called()
     stage.hears("failed", last_error=GONE, provider_id="sim://i-1")
-    stage.node_objects.left.assert_called_once_with("m", "sim://i-1")
+    stage.left_nodes.left.assert_called_once_with("m", "sim://i-1")
 
 
 def test_a_machine_that_no_session_names_any_more_does_not_count_as_moving(

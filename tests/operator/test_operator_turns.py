@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bigfleet.kube.election import Election, LeadershipLostError
-from bigfleet.operator.run import Turns, settle_memory
+from bigfleet.operator.run import LeadershipTurns, settle_memory
 
 
 class Ballot:
@@ -70,7 +70,7 @@ def ballot() -> Ballot:
     return Ballot()
 
 
-def leading(turns: Turns[Work]) -> Work | None:
+def leading(turns: LeadershipTurns[Work]) -> Work | None:
     return turns.program
 
 
@@ -86,7 +86,7 @@ async def test_each_turn_has_a_fresh_program_and_the_last_has_ended_before_the_l
         made.append(Work(ballot.story))
         return made[-1]
 
-    turns = Turns(cast("Election", ballot), make)
+    turns = LeadershipTurns(cast("Election", ballot), make)
     task = asyncio.create_task(turns.run())
     assert leading(turns) is None
     with capture_logs() as logs:
@@ -105,7 +105,7 @@ async def test_each_turn_has_a_fresh_program_and_the_last_has_ended_before_the_l
 
 
 async def test_a_program_that_crashes_ends_the_turns(ballot: Ballot) -> None:
-    turns = Turns(cast("Election", ballot), lambda: Work(ballot.story))
+    turns = LeadershipTurns(cast("Election", ballot), lambda: Work(ballot.story))
     task = asyncio.create_task(turns.run())
     await ballot.win()
     assert turns.program is not None
@@ -125,7 +125,7 @@ async def test_a_turn_that_is_over_leaves_nothing_in_memory(ballot: Ballot) -> N
         made.append(weakref.ref(work))
         return work
 
-    task = asyncio.create_task(Turns(cast("Election", ballot), make).run())
+    task = asyncio.create_task(LeadershipTurns(cast("Election", ballot), make).run())
     await ballot.win()
     settle_memory()
     await ballot.lose()

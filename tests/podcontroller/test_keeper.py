@@ -11,7 +11,7 @@ from bigfleet.kube.objects.kinds import Pod
 from bigfleet.kube.recorder import Recorder
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta
 from bigfleet.podcontroller.keeper import Keeper, Mode
-from bigfleet.podcontroller.tables import Key, Pods, Requests, Scope
+from bigfleet.podcontroller.tables import Key, PodTable, RequestTable, Scope
 from tests.podcontroller.stage import pod
 
 
@@ -25,7 +25,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.changed: list[Key] = []
-        self.pods, self.requests = Pods(lambda _key: None), Requests(self.changed.append)
+        self.pods, self.requests = PodTable(lambda _key: None), RequestTable(self.changed.append)
         made = pod()
         made["metadata"]["uid"] = "pod-uid"
         self.pods.put(msgspec.convert(made, Pod))

@@ -13,7 +13,7 @@ import pytest
 from bigfleet.podcontroller.controller import Plan
 from bigfleet.podcontroller.keeper import Mode
 from bigfleet.podcontroller.pod.penalties import PenaltyFileError
-from bigfleet.podcontroller.run import Config, SelectorError, Served, serving
+from bigfleet.podcontroller.run import PodControllerConfig, SelectorError, Served, serving
 from bigfleet.transport.address import TCPAddress
 from tests.podcontroller.api_server import ApiServer, refusal
 from tests.podcontroller.stage import REQUESTS, held, own_name, pod, unschedulable
@@ -22,9 +22,11 @@ LEASE = ("leases", "bigfleet-system", "bigfleet-pod-controller")
 MARK = ("configmaps", "bigfleet-system", "bigfleet-pod-controller")
 
 
-def config(server: ApiServer, plan: Plan | None = None, **more: Any) -> Config:
+def config(server: ApiServer, plan: Plan | None = None, **more: Any) -> PodControllerConfig:
     listen = TCPAddress("127.0.0.1", 0)
-    return Config(server=server.config, plan=plan or Plan(), namespace="bigfleet-system", metrics_listen=listen, **more)
+    return PodControllerConfig(
+        server=server.config, plan=plan or Plan(), namespace="bigfleet-system", metrics_listen=listen, **more
+    )
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import msgspec
 
 from bigfleet.kube.objects.kinds import Namespace
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta
-from bigfleet.podcontroller.tables import Key, Requests, Scope
+from bigfleet.podcontroller.tables import Key, RequestTable, Scope
 
 
 def request(uid: str, cpu: str = "1") -> CapacityRequest:
@@ -18,7 +18,7 @@ def namespace(name: str) -> Namespace:
 
 def test_the_end_of_an_earlier_request_of_that_name_does_not_take_the_later_one() -> None:
     changed: list[Key] = []
-    requests = Requests(changed.append)
+    requests = RequestTable(changed.append)
     requests.put(request("first"))
     requests.put(request("second"))
     requests.removed(request("first"))
@@ -32,7 +32,7 @@ def test_the_end_of_an_earlier_request_of_that_name_does_not_take_the_later_one(
 
 def test_news_that_are_none_change_nothing() -> None:
     changed: list[Key] = []
-    requests = Requests(changed.append)
+    requests = RequestTable(changed.append)
     requests.put(request("a"))
     requests.put(request("a"))
     requests.replaced([request("a")])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigfleet.provider.fencing import Fencing, Token
+from bigfleet.provider.fencing import Fencing, FencingToken
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
@@ -23,9 +23,9 @@ def test_tokens_only_grow_whenever_the_epoch_does(steps: list[int]) -> None:
 
 def test_the_first_token_of_an_epoch_is_number_one() -> None:
     fencing = Fencing("s1", 5)
-    assert fencing.token() == Token("s1", 5, 1)
+    assert fencing.token() == FencingToken("s1", 5, 1)
     fencing.renew(6)
-    assert fencing.token() == Token("s1", 6, 1)
+    assert fencing.token() == FencingToken("s1", 6, 1)
 
 
 @pytest.mark.parametrize("epoch", [4, 5])

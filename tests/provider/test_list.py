@@ -16,7 +16,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.provider import client as client_module
 from bigfleet.provider.decode import PageReader, slices
 from bigfleet.provider.errors import BrokenContractError
-from bigfleet.provider.records import Gathering, Page, Refusal
+from bigfleet.provider.records import Gathering, MachinePage, Refusal
 from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.needs import requirements_to_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Record = Callable[..., pb.Machine]
 
 
-def read(raw: bytes) -> Page:
+def read(raw: bytes) -> MachinePage:
     reader = PageReader(raw)
     while reader.step():
         pass

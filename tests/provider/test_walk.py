@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigfleet.provider.walk import Ask, Walk
+from bigfleet.provider.walk import PageRequest, Walk
 
 Rows = list[tuple[str, int]]
 Answer = tuple[Rows, bytes]
@@ -28,22 +28,24 @@ class Shelf:
         self.clock += 1
         self.changed[machine] = self.clock
 
-    def list(self, ask: Ask) -> Answer:
-        after = int(ask.since or b"0")
+    def list(self, request: PageRequest) -> Answer:
+        after = int(request.since or b"0")
         rows = sorted((row for row in self.changed.items() if row[1] > after), key=lambda row: row[1])
-        most = min(ask.limit, self.cap) or len(rows)
+        most = min(request.limit, self.cap) or len(rows)
         page = rows[:most]
         return page, b"%d" % (page[-1][1] if len(page) < len(rows) else self.clock)
 
 
-def run(walk: Walk, answer: Callable[[Ask], Answer], most_calls: int = 100) -> tuple[dict[str, int], list[Ask]]:
+def run(
+    walk: Walk, answer: Callable[[PageRequest], Answer], most_calls: int = 100
+) -> tuple[dict[str, int], list[PageRequest]]:
     """What a walk comes to, later rows winning, and what it asked."""
     found: dict[str, int] = {}
     asked = []
-    while walk.ask is not None:
-        asked.append(walk.ask)
+    while walk.request is not None:
+        asked.append(walk.request)
         assert len(asked) <= most_calls, f"no end to {asked[-3:]}"
-        rows, revision = answer(walk.ask)
+        rows, revision = answer(walk.request)
         found.update(rows)
         walk.take({machine for machine, _ in rows}, len(rows), revision)
     return found, asked
@@ -54,13 +56,13 @@ machines = st.sampled_from([f"m{i}" for i in range(8)])
 changes = st.lists(st.lists(machines, max_size=6), max_size=40)
 
 
-def changing(shelf: Shelf, script: list[list[str]]) -> Callable[[Ask], Answer]:
+def changing(shelf: Shelf, script: list[list[str]]) -> Callable[[PageRequest], Answer]:
     turns: Iterator[list[str]] = iter(script)
 
-    def answer(ask: Ask) -> Answer:
+    def answer(request: PageRequest) -> Answer:
         for machine in next(turns, []):
             shelf.touch(machine)
-        return shelf.list(ask)
+        return shelf.list(request)
 
     return answer
 
@@ -90,8 +92,8 @@ def test_deltas_one_after_another_find_every_change(
     for _ in range(60):
         answered: list[bytes] = []
 
-        def noted(ask: Ask, answered: list[bytes] = answered) -> Answer:
-            rows, revision = answer(ask)
+        def noted(request: PageRequest, answered: list[bytes] = answered) -> Answer:
+            rows, revision = answer(request)
             answered.append(revision)
             return rows, revision
 
@@ -119,16 +121,16 @@ def test_a_still_fleet_costs_one_call_more_than_its_pages(count: int, limit: int
 
 def test_a_delta_that_is_not_cut_costs_one_call() -> None:
     shelf = still(5)
-    assert run(Walk(b"3", 10), shelf.list) == ({"m3": 4, "m4": 5}, [Ask(b"3", 10)])
+    assert run(Walk(b"3", 10), shelf.list) == ({"m3": 4, "m4": 5}, [PageRequest(b"3", 10)])
 
 
 def test_a_fleet_that_never_rests_does_not_keep_the_walk_going() -> None:
     shelf = still(25)
 
-    def busy(ask: Ask) -> Answer:
+    def busy(request: PageRequest) -> Answer:
         for i in range(3):
             shelf.touch(f"m{i}")
-        return shelf.list(ask)
+        return shelf.list(request)
 
     found, asked = run(Walk(b"", 10), busy)
     assert found == shelf.changed
@@ -142,7 +144,7 @@ def test_a_small_page_that_tells_of_a_new_machine_is_not_the_last() -> None:
         b"2": ([("d", 1), ("e", 1)], b"3"),
         b"3": ([], b"3"),
     }
-    found, _ = run(Walk(b"", 10), lambda ask: pages[ask.since])
+    found, _ = run(Walk(b"", 10), lambda request: pages[request.since])
     assert sorted(found) == ["a", "b", "c", "d", "e"]
 
 
@@ -161,8 +163,8 @@ def revisions() -> Callable[[], bytes]:
 def test_a_provider_that_ignores_cursors_is_read_whole_in_a_few_calls(
     limit: int, since: bytes, revision: Callable[[], bytes], honours_limit: bool
 ) -> None:
-    def ignoring(ask: Ask) -> Answer:
-        return ROWS[: ask.limit if honours_limit and ask.limit else None], revision()
+    def ignoring(request: PageRequest) -> Answer:
+        return ROWS[: request.limit if honours_limit and request.limit else None], revision()
 
     found, asked = run(Walk(since, limit), ignoring)
     assert found == dict(ROWS)
@@ -171,35 +173,38 @@ def test_a_provider_that_ignores_cursors_is_read_whole_in_a_few_calls(
 
 @pytest.mark.parametrize("second", [(ROWS[10:20], b""), (ROWS[10:15], b""), (ROWS[10:20], b"10")])
 def test_cursors_that_stop_midway_lead_to_one_whole_answer(second: Answer) -> None:
-    def halting(ask: Ask) -> Answer:
-        if not ask.limit:
+    def halting(request: PageRequest) -> Answer:
+        if not request.limit:
             return ROWS, b"whole"
-        return second if ask.since else (ROWS[:10], b"10")
+        return second if request.since else (ROWS[:10], b"10")
 
-    assert run(Walk(b"", 10), halting) == (dict(ROWS), [Ask(b"", 10), Ask(b"10", 10), Ask(b"", 0)])
+    assert run(Walk(b"", 10), halting) == (
+        dict(ROWS),
+        [PageRequest(b"", 10), PageRequest(b"10", 10), PageRequest(b"", 0)],
+    )
 
 
 def test_a_walk_in_circles_ends_in_one_whole_answer() -> None:
-    def circling(ask: Ask) -> Answer:
-        if not ask.limit:
+    def circling(request: PageRequest) -> Answer:
+        if not request.limit:
             return ROWS, b"whole"
-        turn = int(ask.since or b"0")
+        turn = int(request.since or b"0")
         return ROWS[turn % 2 * 10 :][:10], b"%d" % (turn + 1)
 
     found, asked = run(Walk(b"", 10), circling)
-    assert (found, asked[-1]) == (dict(ROWS), Ask(b"", 0))
+    assert (found, asked[-1]) == (dict(ROWS), PageRequest(b"", 0))
 
 
 def test_pages_without_end_are_given_up_for_one_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigfleet.provider.walk._MOST_PAGES", 20)
     turn = iter(range(10**6))
 
-    def endless(ask: Ask) -> Answer:
+    def endless(request: PageRequest) -> Answer:
         n = next(turn)
-        return ([(f"new{n}", n)], b"r%d" % n) if ask.limit else (ROWS, b"whole")
+        return ([(f"new{n}", n)], b"r%d" % n) if request.limit else (ROWS, b"whole")
 
     _, asked = run(Walk(b"", 10), endless)
-    assert asked[-1] == Ask(b"", 0)
+    assert asked[-1] == PageRequest(b"", 0)
     assert len(asked) == 22
 
 

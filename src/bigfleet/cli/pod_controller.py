@@ -14,7 +14,7 @@ from bigfleet.kube.errors import KubeConfigError
 from bigfleet.podcontroller.controller import Plan
 from bigfleet.podcontroller.keeper import Mode
 from bigfleet.podcontroller.pod.penalties import PenaltyFileError
-from bigfleet.podcontroller.run import Config, SelectorError, serve
+from bigfleet.podcontroller.run import PodControllerConfig, SelectorError, serve
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import listen_tcp_address
 
@@ -64,7 +64,7 @@ def pod_controller(
         raise InputError("give --namespaces or --namespace-selector, not both")
     listen = listen_tcp_address(metrics_listen)
     try:
-        config = Config(
+        config = PodControllerConfig(
             server=load(kubeconfig, context),
             plan=Plan(
                 mode=mode,

@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from bigfleet.kube.access.http import Call, Connection
+from bigfleet.kube.access.http import ApiCall, Connection
 from bigfleet.kube.access.limiter import Limiter
 from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.errors import GoneError, UnreadableError
-from bigfleet.kube.objects.decode import Codec, Page
+from bigfleet.kube.objects.decode import Codec, ObjectPage
 from bigfleet.kube.objects.names import OPERATOR
 from bigfleet.kube.objects.resources import PODS, Resource
 
@@ -100,14 +100,14 @@ class Client:
         *,
         token: str = "",
         not_older_than: str = "",
-    ) -> Page[T]:
+    ) -> ObjectPage[T]:
         """One page of a list, from the beginning or from the token of the page before. GoneError: begin anew."""
         query = {"limit": str(PAGE_OBJECTS), **_selectors(labels, fields)}
         if token:
             query["continue"] = token
         elif not_older_than:
             query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
-        call = Call("list", _subject(resource, namespace), "GET", resource.path(namespace), query)
+        call = ApiCall("list", _subject(resource, namespace), "GET", resource.path(namespace), query)
         return _decoded(call, self.codec(resource).page, await self._connection.answer(call))
 
     async def create(self, resource: Resource[T], obj: Body, namespace: str = "") -> T:
@@ -117,7 +117,7 @@ class Client:
         subject = _subject(resource, namespace, metadata.get("name") or metadata.get("generateName", ""))
         _require_namespace(resource, namespace)
         return await self._object(
-            resource, Call("create", subject, "POST", resource.path(namespace), body=msgspec.json.encode(content))
+            resource, ApiCall("create", subject, "POST", resource.path(namespace), body=msgspec.json.encode(content))
         )
 
     async def patch(
@@ -176,7 +176,7 @@ class Client:
 
     async def version(self) -> VersionInfo:
         """Which Kubernetes the server is."""
-        call = Call("get", "version", "GET", "/version")
+        call = ApiCall("get", "version", "GET", "/version")
         return _decoded(call, msgspec.json.Decoder(VersionInfo).decode, await self._connection.answer(call))
 
     def watch(
@@ -201,7 +201,7 @@ class Client:
             "timeoutSeconds": str(seconds),
             **_selectors(labels, fields),
         }
-        call = Call("watch", _subject(resource, namespace), "GET", resource.path(namespace), query)
+        call = ApiCall("watch", _subject(resource, namespace), "GET", resource.path(namespace), query)
         return self._connection.stream(call, silence)
 
     def codec(self, resource: Resource[T]) -> Codec[T]:
@@ -217,16 +217,18 @@ class Client:
             raise RuntimeError("enter the client first: async with Client(config) as client")
         return self._connected
 
-    async def _object(self, resource: Resource[T], call: Call) -> T:
+    async def _object(self, resource: Resource[T], call: ApiCall) -> T:
         return _decoded(call, self.codec(resource).one, await self._connection.answer(call))
 
 
-def _named(resource: Resource[Any], verb: str, method: str, namespace: str, name: str, subresource: str = "") -> Call:
+def _named(
+    resource: Resource[Any], verb: str, method: str, namespace: str, name: str, subresource: str = ""
+) -> ApiCall:
     """A call about one object. Without a name it would be about all of them."""
     if not name:
         raise ValueError(f"{verb} {resource.kind}: the name is empty")
     _require_namespace(resource, namespace)
-    return Call(verb, _subject(resource, namespace, name), method, resource.path(namespace, name, subresource))
+    return ApiCall(verb, _subject(resource, namespace, name), method, resource.path(namespace, name, subresource))
 
 
 def _require_namespace(resource: Resource[Any], namespace: str) -> None:
@@ -244,7 +246,7 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in both.items() if value}
 
 
-def _decoded(call: Call, read: Callable[[bytes], T], body: bytes) -> T:
+def _decoded(call: ApiCall, read: Callable[[bytes], T], body: bytes) -> T:
     try:
         return read(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

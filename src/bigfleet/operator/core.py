@@ -19,18 +19,18 @@ from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.request import RequestError
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import ResourceError, demand
-from bigfleet.operator.bootstrap.answers import Bootstrap
+from bigfleet.operator.bootstrap.answers import BootstrapAnswers
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
 from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machine, Machines, find_node
-from bigfleet.operator.node_life.ready_reports import Readiness, is_ready
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachine, KnownMachines, find_node
+from bigfleet.operator.node_life.ready_reports import NodeReadyReports, is_ready
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.operator.rollup.daemons import Daemons
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.operator.rollup.pods import Pods
-from bigfleet.operator.rollup.requests import Requests, Waiting
+from bigfleet.operator.rollup.requests import Requests, UnacknowledgedRequest
 from bigfleet.operator.rollup.rollup import Rollups
 from bigfleet.telemetry.metrics import OperatorMetrics
 from bigfleet.wire.hello import OPERATOR_FEATURES, PROTOCOL_VERSION
@@ -62,11 +62,11 @@ class Clocks(msgspec.Struct, frozen=True):
 class _Sent(msgspec.Struct, frozen=True):
     """A roll-up on its way: which requests wait for its acknowledgement, which rows it holds."""
 
-    waiting: list[Waiting]
+    waiting: list[UnacknowledgedRequest]
     keys: frozenset[NeedKey]
 
 
-class View:
+class ClusterView:
     """What the watches show: four sinks that know of each other."""
 
     def __init__(
@@ -88,10 +88,10 @@ class View:
 class Parts(msgspec.Struct, frozen=True):
     """What carries out what the shard asks for."""
 
-    machines: Machines
-    readiness: Readiness
-    node_objects: NodeObjects
-    bootstrap: Bootstrap
+    machines: KnownMachines
+    ready_reports: NodeReadyReports
+    left_nodes: LeftNodes
+    bootstrap: BootstrapAnswers
     drains: DrainWork
     upcoming: UpcomingNodes
     available: AvailableCapacities
@@ -112,7 +112,7 @@ class Core:
     ) -> None:
         self._cluster_id, self._interval, self._clocks, self._metrics = cluster_id, interval, clocks, metrics
         self._say_event, self._stirred = say_event, stirred
-        self.view = View(self._urgent, self._node_changed, self._pods_changed, self._complain)
+        self.view = ClusterView(self._urgent, self._node_changed, self._pods_changed, self._complain)
         self.rollups = Rollups(
             cluster_id, self.view.requests, self.view.pods, self.view.nodes, self.view.daemons, clocks.stamp
         )
@@ -158,11 +158,11 @@ class Core:
         self._last = -math.inf
         say(pb.OperatorMessage(hello=_hello(self._cluster_id)))
         parts.machines.opened()
-        parts.readiness.opened()
+        parts.ready_reports.opened()
         parts.upcoming.opened(now)
         parts.available.opened(now)
         parts.drains.opened()
-        parts.node_objects.opened()
+        parts.left_nodes.opened()
         self._next = now if self._synced else math.inf
         self.tick()
 
@@ -173,7 +173,7 @@ class Core:
         parts = self.parts
         parts.bootstrap.closed()
         parts.drains.closed()
-        parts.node_objects.closed()
+        parts.left_nodes.closed()
         parts.upcoming.closed()
         parts.available.closed()
         _log.debug("session_closed", reason=why)
@@ -203,11 +203,11 @@ class Core:
         machine = parts.machines.heard(update)
         if machine is None:
             return
-        for frame in parts.readiness.heard(machine):
+        for frame in parts.ready_reports.heard(machine):
             self.send(frame)
-        parts.node_objects.heard(machine)
+        parts.left_nodes.heard(machine)
         if machine.state is _S.FAILED and update.last_error == GONE:
-            parts.node_objects.left(machine.node_name, machine.provider_id)
+            parts.left_nodes.left(machine.node_name, machine.provider_id)
         parts.drains.heard(machine)
         parts.upcoming.heard(update, self._clocks.now())
         self._metrics.node_state_update_duration.of(machine.state.label).observe(time.perf_counter() - began)
@@ -229,7 +229,7 @@ class Core:
                 # Without a reference there may be a Node all the same, one that is not Ready.
                 named = machine_id if machine is None else machine.node_name
                 name = named if each.status.node_ref is None else each.status.node_ref.name
-                self.parts.node_objects.left(name, each.status.provider_id)
+                self.parts.left_nodes.left(name, each.status.provider_id)
         self.parts.available.tick(now)
         if self._say is not None and now >= self._next:
             self._roll_up(now)
@@ -309,16 +309,16 @@ class Core:
         machine = self.parts.machines.get(machine_id)
         return machine is not None and self._is_ready(machine)
 
-    def _is_ready(self, machine: Machine) -> bool:
+    def _is_ready(self, machine: KnownMachine) -> bool:
         node = find_node(self.view.nodes, machine.node_name, machine)
         return node is not None and is_ready(node)
 
     def _node_changed(self, name: str) -> None:
         parts = self.parts
-        former = parts.readiness.machine_of(name) or parts.machines.by_node_name(name)
-        for frame in parts.readiness.node_changed(name):
+        former = parts.ready_reports.machine_of(name) or parts.machines.by_node_name(name)
+        for frame in parts.ready_reports.node_changed(name):
             self.send(frame)
-        parts.node_objects.node_changed(name)
+        parts.left_nodes.node_changed(name)
         parts.drains.node_changed(name)
         node = self.view.nodes.get(name)
         machine = former if node is None else parts.machines.of(node)

@@ -26,7 +26,7 @@ from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 _log = structlog.get_logger("bigfleet.operator")
 
 
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
+class SessionWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds: before dialling again, at first and at most; when replaced; for a frame to be taken; to be answered.
 
     A session that lasted for `lasting` lets the waits begin anew.
@@ -40,7 +40,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     lasting: float = 10.0
 
 
-class Talk(Protocol):
+class SessionListener(Protocol):
     """What the operator makes of the session."""
 
     def opened(self, say: Callable[[pb.OperatorMessage], None]) -> None:
@@ -60,13 +60,13 @@ class Link:
         self,
         address: Address,
         tls: LiveTLS | None,
-        talk: Talk,
+        talk: SessionListener,
         metrics: OperatorMetrics,
-        waits: Waits | None = None,
+        waits: SessionWaits | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._home, self._tls, self._talk, self._metrics = address, tls, talk, metrics
-        self._waits = waits or Waits()
+        self._waits = waits or SessionWaits()
         # Operators that lost one shard together must not come back together.
         self._rng = rng or random.SystemRandom()
         self._sessions = 0

@@ -30,10 +30,10 @@ from bigfleet.kube.objects.resources import (
 from bigfleet.kube.recorder import Recorder
 from bigfleet.kube.watch import Watcher
 from bigfleet.model.crd import AvailableCapacity, UpcomingNode
-from bigfleet.operator.bootstrap.answers import Bootstrap
+from bigfleet.operator.bootstrap.answers import BootstrapAnswers
 from bigfleet.operator.bootstrap.cluster_access import ClusterAccess
 from bigfleet.operator.bootstrap.template import LiveTemplate
-from bigfleet.operator.bootstrap.tokens import Tokens
+from bigfleet.operator.bootstrap.tokens import BootstrapTokens
 from bigfleet.operator.config import OperatorConfig
 from bigfleet.operator.core import Clocks, Core, Parts
 from bigfleet.operator.link import Link
@@ -42,9 +42,9 @@ from bigfleet.operator.mirrors.mirror import Mirror
 from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.drains import Drains
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machines
-from bigfleet.operator.node_life.ready_reports import Readiness as NodeReadiness
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachines
+from bigfleet.operator.node_life.ready_reports import NodeReadyReports
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.operator.rollup.partial_demand import PartialDemand
 from bigfleet.telemetry.health import Heartbeat, Readiness
@@ -80,14 +80,14 @@ class _Program:
         core = self._core = Core(
             config.cluster_id, config.rollup_interval, clocks, metrics, self._recorder.say, self._stirred.set
         )
-        view, machines = core.view, Machines(config.cluster_id)
+        view, machines = core.view, KnownMachines(config.cluster_id)
         self._upcoming: Mirror[UpcomingNode] = Mirror(
             client, UPCOMING_NODES, lambda what, how: metrics.upcoming_node_writes.of(what, how).inc()
         )
         self._available: Mirror[AvailableCapacity] = Mirror(client, AVAILABLE_CAPACITIES, lambda *_: None)
-        self._tokens = Tokens(client, config.cluster_id, clocks.wall)
-        readiness = NodeReadiness(machines, view.nodes, self._tokens.asked_at, self._tokens.release)
-        node_objects = NodeObjects(client, machines, view.nodes, clocks.now)
+        self._tokens = BootstrapTokens(client, config.cluster_id, clocks.wall)
+        ready_reports = NodeReadyReports(machines, view.nodes, self._tokens.asked_at, self._tokens.release)
+        left_nodes = LeftNodes(client, machines, view.nodes, clocks.now)
         access = ClusterAccess(
             client,
             clocks.now,
@@ -96,21 +96,21 @@ class _Program:
             config=None if client.config.token_file == SERVICE_ACCOUNT / "token" else client.config,
             cluster_dns=config.cluster_dns,
         )
-        bootstrap = Bootstrap(
+        bootstrap = BootstrapAnswers(
             config.cluster_id,
             template,
             access,
             self._tokens,
             machines,
-            node_objects,
+            left_nodes,
             send=core.send,
-            began=readiness.asked,
+            began=ready_reports.asked,
             now=clocks.now,
             kubelet_version=config.kubelet_version,
         )
         drains = DrainWork(
             client,
-            Drains(machines, view.nodes, view.pods, node_objects, core.send),
+            Drains(machines, view.nodes, view.pods, left_nodes, core.send),
             view.nodes,
             clocks.now,
             clocks.wall,
@@ -118,8 +118,8 @@ class _Program:
         acknowledger = Acknowledger(client, metrics, config.acknowledge_concurrency, clocks.wall)
         parts = self._parts = Parts(
             machines,
-            readiness,
-            node_objects,
+            ready_reports,
+            left_nodes,
             bootstrap,
             drains,
             UpcomingNodes(self._upcoming, core.is_ready, clocks.wall),
@@ -153,7 +153,7 @@ class _Program:
                 group.create_task(watcher.run())
             for each in (self._recorder, self._upcoming, self._available):
                 group.create_task(each.run())
-            for part in (parts.node_objects, parts.bootstrap, parts.drains, parts.acknowledger):
+            for part in (parts.left_nodes, parts.bootstrap, parts.drains, parts.acknowledger):
                 group.create_task(part.run())
             for watcher in self.watchers:
                 await watcher.synced.wait()
@@ -196,7 +196,7 @@ class _Work(Protocol):
 P = TypeVar("P", bound=_Work)
 
 
-class Turns(Generic[P]):
+class LeadershipTurns(Generic[P]):
     """Waiting for the Lease and leading, in turns.
 
     Each turn has a program made for it: what the last one knew is out of date, and others may have led since.
@@ -268,7 +268,7 @@ async def serve(config: OperatorConfig) -> None:
             if config.unprotected:
                 _log.warning("session_unprotected", advice="give --tls-cert, --tls-key and --tls-ca")
             election = Election(client, config.namespace, OPERATOR, identity, lambda: datetime.now(UTC))
-            turns = Turns(election, lambda: _Program(config, client, tls, template, metrics, identity))
+            turns = LeadershipTurns(election, lambda: _Program(config, client, tls, template, metrics, identity))
             stopped = asyncio.create_task(stop.wait())
             tasks = [
                 asyncio.create_task(heartbeat.keep()),
@@ -289,7 +289,7 @@ async def serve(config: OperatorConfig) -> None:
         _log.info("operator_stopped")
 
 
-async def _watch(turns: Turns[_Program], readiness: Readiness) -> None:
+async def _watch(turns: LeadershipTurns[_Program], readiness: Readiness) -> None:
     """Say whether the operator is ready, for as long as this runs."""
     while True:
         program = turns.program

@@ -15,10 +15,10 @@ from bigfleet.kube.objects.names import MANAGED_BY, POD_CONTROLLER
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS, NAMESPACES, PODS
 from bigfleet.kube.recorder import Recorder
 from bigfleet.kube.watch import Watcher
-from bigfleet.podcontroller.keeper import Keeper, Mode, Outcome
+from bigfleet.podcontroller.keeper import Keeper, KeepOutcome, Mode
 from bigfleet.podcontroller.pod.penalties import Defaults
 from bigfleet.podcontroller.queue import WorkQueue
-from bigfleet.podcontroller.tables import Key, Pods, Requests, Scope
+from bigfleet.podcontroller.tables import Key, PodTable, RequestTable, Scope
 from bigfleet.telemetry.metrics import PodControllerMetrics
 
 _log = structlog.get_logger("bigfleet.podcontroller")
@@ -48,8 +48,8 @@ class Controller:
     ) -> None:
         self._plan, self._metrics = plan, metrics
         self._queue: WorkQueue[Key] = WorkQueue()
-        self._pods = Pods(self._queue.add)
-        self._requests = Requests(self._queue.add)
+        self._pods = PodTable(self._queue.add)
+        self._requests = RequestTable(self._queue.add)
         self._scope = Scope(plan.namespaces or None, self._rescope)
         self._events = Recorder(client, REPORTER, plan.instance, lambda: datetime.now(UTC))
         self._keeper = Keeper(client, plan.mode, self._pods, self._requests, self._scope, defaults, self._events)
@@ -128,7 +128,7 @@ class Controller:
         try:
             outcome = await self._keeper.keep(key)
         except ApiError as error:
-            self._metrics.reconciles.of(Outcome.ERROR).inc()
+            self._metrics.reconciles.of(KeepOutcome.ERROR).inc()
             failures = self._queue.failed(key, error.retry_after or 0.0)
             self._tell(key, error, failures)
             return

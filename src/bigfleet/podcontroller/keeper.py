@@ -19,8 +19,8 @@ from bigfleet.kube.recorder import Occurrence, Recorder
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta, OwnerReference
 from bigfleet.podcontroller.pod.complaints import REFUSED, Complaint
 from bigfleet.podcontroller.pod.penalties import Defaults
-from bigfleet.podcontroller.pod.reading import Ask, Reading, request_name
-from bigfleet.podcontroller.tables import Key, Made, Pods, Requests, Scope
+from bigfleet.podcontroller.pod.reading import PodDemand, PodReading, request_name
+from bigfleet.podcontroller.tables import Key, Made, PodTable, RequestTable, Scope
 
 LABELS: Mapping[str, str] = {MANAGED_BY: POD_CONTROLLER}
 """What every request of ours carries, and no other."""
@@ -35,7 +35,7 @@ class Mode(enum.StrEnum):
     UNSCHEDULABLE_ONLY = "unschedulable-only"
 
 
-class Outcome(enum.StrEnum):
+class KeepOutcome(enum.StrEnum):
     """What looking at a pod came to."""
 
     CREATED = "created"
@@ -54,8 +54,8 @@ class Keeper:
         self,
         client: Client,
         mode: Mode,
-        pods: Pods,
-        requests: Requests,
+        pods: PodTable,
+        requests: RequestTable,
         scope: Scope,
         defaults: Callable[[], Defaults],
         events: Recorder,
@@ -65,7 +65,7 @@ class Keeper:
         self._defaults, self._events = defaults, events
         self._node_labels: dict[str, Mapping[str, str]] = {}
 
-    async def keep(self, key: Key) -> Outcome:
+    async def keep(self, key: Key) -> KeepOutcome:
         """Put one key right. Raises ApiError where that must be tried again."""
         pod, made = self._pods.get(key), self._requests.get(key)
         if pod is None:
@@ -76,16 +76,16 @@ class Keeper:
         if wanted:
             for complaint in pod.complaints:
                 self._say(pod, complaint)
-        if pod.ask is None or not wanted:
+        if pod.demand is None or not wanted:
             return await self._withdraw(key, made)
         try:
-            return await self._write(key, pod, pod.ask, made)
+            return await self._write(key, pod, pod.demand, made)
         except InvalidError as error:
             self._say(pod, Complaint(REFUSED, f"the API server does not take {key[1]}: {error.message}"))
-            return Outcome.REFUSED
+            return KeepOutcome.REFUSED
 
-    async def _write(self, key: Key, pod: Reading, ask: Ask, made: Made | None) -> Outcome:
-        spec = ask.request(self._defaults(), await self._labels_of(pod, ask))
+    async def _write(self, key: Key, pod: PodReading, demand: PodDemand, made: Made | None) -> KeepOutcome:
+        spec = demand.request(self._defaults(), await self._labels_of(pod, demand))
         owner = _owner(pod)
         if made is None:
             request = CapacityRequest(
@@ -98,12 +98,12 @@ class Keeper:
             except AlreadyExistsError:
                 # Made before this process knew of it, or somebody took the label off.
                 await self._correct(key, spec, owner, label=True)
-                return Outcome.PATCHED
-            return Outcome.CREATED
+                return KeepOutcome.PATCHED
+            return KeepOutcome.CREATED
         if made.spec == spec and made.owners == (owner,):
-            return Outcome.UNCHANGED
+            return KeepOutcome.UNCHANGED
         await self._correct(key, spec, owner, label=False)
-        return Outcome.PATCHED
+        return KeepOutcome.PATCHED
 
     async def _correct(self, key: Key, spec: CapacityRequestSpec, owner: OwnerReference, *, label: bool) -> None:
         """Make the request of that name what it should be, whatever it is now: the name belongs to this pod alone."""
@@ -121,18 +121,18 @@ class Keeper:
                 )
             )
 
-    async def _withdraw(self, key: Key, made: Made | None) -> Outcome:
+    async def _withdraw(self, key: Key, made: Made | None) -> KeepOutcome:
         if made is None:
-            return Outcome.SKIPPED
+            return KeepOutcome.SKIPPED
         with contextlib.suppress(NotFoundError):
             await self._client.delete(CAPACITY_REQUESTS, key[1], key[0], uid=made.uid)
         self._requests.drop(key, made.uid)
-        return Outcome.DELETED
+        return KeepOutcome.DELETED
 
-    async def _clear(self, key: Key, made: Made | None) -> Outcome:
+    async def _clear(self, key: Key, made: Made | None) -> KeepOutcome:
         """No pod is known for the key."""
         if made is not None and await self._pod_lives(key, made):
-            return Outcome.UNCHANGED
+            return KeepOutcome.UNCHANGED
         outcome = await self._withdraw(key, made)
         self._pods.forget(key)
         return outcome
@@ -150,13 +150,13 @@ class Keeper:
                 return pod.metadata.uid == owner.uid
         return False
 
-    def _say(self, pod: Reading, complaint: Complaint) -> None:
+    def _say(self, pod: PodReading, complaint: Complaint) -> None:
         about = ObjectReference(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
         self._events.say(Occurrence(about, complaint.reason, "RequestCapacity", complaint.note))
 
-    async def _labels_of(self, pod: Reading, ask: Ask) -> Mapping[str, str] | None:
+    async def _labels_of(self, pod: PodReading, demand: PodDemand) -> Mapping[str, str] | None:
         """The labels of the pod's node, where it matters to what the pod asks for."""
-        if not pod.node or len(ask.alternatives) == 1:
+        if not pod.node or len(demand.alternatives) == 1:
             return None
         labels = self._node_labels.get(pod.node)
         if labels is None:
@@ -170,7 +170,7 @@ class Keeper:
         return labels
 
 
-def _owner(pod: Reading) -> OwnerReference:
+def _owner(pod: PodReading) -> OwnerReference:
     return OwnerReference(
         api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True, block_owner_deletion=False
     )

@@ -41,7 +41,7 @@ class SelectorError(Exception):
     """A namespace selector that the API server does not understand."""
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class PodControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the process is told."""
 
     server: ServerConfig
@@ -61,7 +61,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[Served]:
+async def serving(config: PodControllerConfig) -> AsyncIterator[Served]:
     """Work whenever the Lease allows, for as long as the body runs; then end what is under way."""
     defaults = DefaultsFile(config.penalty_defaults)
     registry, heartbeat, readiness = CollectorRegistry(), Heartbeat(), Readiness(_CACHES)
@@ -91,7 +91,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         working.result()
 
 
-async def serve(config: Config) -> None:
+async def serve(config: PodControllerConfig) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class _Process:
 
     def __init__(
         self,
-        config: Config,
+        config: PodControllerConfig,
         client: Client,
         defaults: DefaultsFile,
         metrics: PodControllerMetrics,

@@ -12,7 +12,7 @@ import msgspec
 from bigfleet.kube.objects.kinds import Namespace, Pod
 from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, OwnerReference
 from bigfleet.podcontroller.pod.label_sets import written
-from bigfleet.podcontroller.pod.reading import Ask, Reading, read, request_name
+from bigfleet.podcontroller.pod.reading import PodDemand, PodReading, read, request_name
 
 Key = tuple[str, str]
 """Namespace and name of a request."""
@@ -22,8 +22,8 @@ Changed = Callable[[Key], None]
 _MOST_ASKS = 65536
 
 
-class Pods:
-    """Sink of a pod watcher. A pod is read when it is looked at; then only its reading is kept, and of equal asks one.
+class PodTable:
+    """Sink of a pod watcher. A pod is read when it is looked at; then only its reading is kept, and of equal demands one.
 
     Reading in the sink would hold up the event loop for as long as it takes to read a whole cluster.
     """
@@ -31,8 +31,8 @@ class Pods:
     def __init__(self, changed: Changed) -> None:
         self._changed = changed
         self._unread: dict[Key, Pod] = {}
-        self._readings: dict[Key, Reading] = {}
-        self._asks: dict[bytes, Ask] = {}
+        self._readings: dict[Key, PodReading] = {}
+        self._demands: dict[bytes, PodDemand] = {}
         # Pods that a watch saw go, until their requests are gone too.
         self._ended: set[Key] = set()
 
@@ -40,7 +40,7 @@ class Pods:
         """All that are there."""
         return self._unread.keys() | self._readings.keys()
 
-    def get(self, key: Key) -> Reading | None:
+    def get(self, key: Key) -> PodReading | None:
         """The pod whose request has this key."""
         former = self._readings.get(key)
         pod = self._unread.pop(key, None)
@@ -50,8 +50,8 @@ class Pods:
         if former is not None and former.unschedulable:
             # Once unschedulable, its demand counts to the end of its life.
             reading = msgspec.structs.replace(reading, unschedulable=True)
-        if reading.ask is not None:
-            reading = msgspec.structs.replace(reading, ask=self._one(reading.ask))
+        if reading.demand is not None:
+            reading = msgspec.structs.replace(reading, demand=self._one(reading.demand))
         self._readings[key] = reading
         return reading
 
@@ -90,12 +90,12 @@ class Pods:
         self._readings.pop(key, None)
         self._changed(key)
 
-    def _one(self, ask: Ask) -> Ask:
-        if len(self._asks) >= _MOST_ASKS:
-            self._asks.clear()
-        boxes = [written(box) for box in ask.alternatives]
-        told = msgspec.msgpack.encode((ask.spec, boxes, ask.penalties, ask.priority_class), order="sorted")
-        return self._asks.setdefault(told, ask)
+    def _one(self, demand: PodDemand) -> PodDemand:
+        if len(self._demands) >= _MOST_ASKS:
+            self._demands.clear()
+        boxes = [written(box) for box in demand.alternatives]
+        told = msgspec.msgpack.encode((demand.spec, boxes, demand.penalties, demand.priority_class), order="sorted")
+        return self._demands.setdefault(told, demand)
 
 
 def _key(pod: Pod) -> Key:
@@ -110,7 +110,7 @@ class Made(msgspec.Struct, frozen=True):
     owners: tuple[OwnerReference, ...]
 
 
-class Requests:
+class RequestTable:
     """Sink of a watcher of the requests that carry our label."""
 
     def __init__(self, changed: Changed) -> None:

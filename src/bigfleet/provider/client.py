@@ -21,8 +21,8 @@ from bigfleet.provider.acks import misfit
 from bigfleet.provider.decode import PageReader
 from bigfleet.provider.errors import AckMismatchError, BrokenContractError, error_of, quoted
 from bigfleet.provider.fencing import Fencing
-from bigfleet.provider.records import Ack, Answer, Gathering, Listing, Page, Refusal
-from bigfleet.provider.walk import Ask, Walk
+from bigfleet.provider.records import Ack, Answer, Gathering, Listing, MachinePage, Refusal
+from bigfleet.provider.walk import PageRequest, Walk
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.transport.address import Address
 from bigfleet.transport.dial import Dialer
@@ -131,11 +131,13 @@ class ProviderClient:
                     raise BrokenContractError(self.name, "List", "", problem)
         return gathering.listing(cursor, full=not since, began=began)
 
-    async def pages(self, since: bytes = b"", selector: Sequence[Requirement] = ()) -> AsyncGenerator[Page, None]:
+    async def pages(
+        self, since: bytes = b"", selector: Sequence[Requirement] = ()
+    ) -> AsyncGenerator[MachinePage, None]:
         """The same, page by page: a later row about a machine replaces an earlier one, the last cursor is the next."""
         walk = Walk(since, self._page_rows)
-        while walk.ask is not None:
-            page = await self._page(walk.ask, selector)
+        while walk.request is not None:
+            page = await self._page(walk.request, selector)
             walk.take(page.ids(), page.rows, page.revision)
             yield page
 
@@ -189,9 +191,9 @@ class ProviderClient:
                 raise BrokenContractError(self.name, method, machine_id, f"{refusal.field}: {refusal.rule}") from None
             return refusal.rest, refusal
 
-    async def _page(self, ask: Ask, selector: Sequence[Requirement]) -> Page:
+    async def _page(self, request: PageRequest, selector: Sequence[Requirement]) -> MachinePage:
         sent = pb.ListFilter(
-            max_results=ask.limit, since_revision=ask.since, label_selector=requirements_to_wire(selector)
+            max_results=request.limit, since_revision=request.since, label_selector=requirements_to_wire(selector)
         ).SerializeToString()
         raw = await self._call("List", "", lambda: sent, LIST_SECONDS)
         reader = PageReader(raw)

@@ -6,7 +6,7 @@ Half a million machines in one message are legal; decoding them in one go would 
 from collections.abc import Iterator
 
 from bigfleet.model.machine import Machine
-from bigfleet.provider.records import Page, Refusal
+from bigfleet.provider.records import MachinePage, Refusal
 from bigfleet.wire.errors import MachineRefusedError
 from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
@@ -77,9 +77,9 @@ class PageReader:
                 self._refused.append(Refusal.of(error))
         return True
 
-    def page(self) -> Page:
+    def page(self) -> MachinePage:
         """What all slices came to. Of two records with one id in one answer neither is known to be the true one."""
         machines = {i: machine for i, machine in self._machines.items() if i not in self._twins}
         refused = [refusal for refusal in self._refused if refusal.machine_id not in self._twins]
         refused += (Refusal(i, "structural", "id", "stands in one answer more than once") for i in sorted(self._twins))
-        return Page(machines, tuple(refused), self._rows, self._revision)
+        return MachinePage(machines, tuple(refused), self._rows, self._revision)

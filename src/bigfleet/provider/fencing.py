@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Token(msgspec.Struct, frozen=True, gc=False):
+class FencingToken(msgspec.Struct, frozen=True, gc=False):
     """What one attempt of one mutating call carries."""
 
     shard_id: str
@@ -27,10 +27,10 @@ class Fencing:
         """The epoch of the tokens to come."""
         return self._epoch
 
-    def token(self) -> Token:
+    def token(self) -> FencingToken:
         """The next token; asked for once an attempt, retries included, so that none is ever a replay."""
         self._sequence += 1
-        return Token(self.shard_id, self._epoch, self._sequence)
+        return FencingToken(self.shard_id, self._epoch, self._sequence)
 
     def renew(self, epoch: int) -> None:
         """Go on in a newer epoch, which must be durable by now; sequences start over."""

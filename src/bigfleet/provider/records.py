@@ -49,7 +49,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     refused: Refusal | None = None
 
 
-class Page(msgspec.Struct, frozen=True):
+class MachinePage(msgspec.Struct, frozen=True):
     """One answer to List. No id is in `machines` and `refused` both; `rows` counts what was sent."""
 
     machines: Mapping[str, Machine]
@@ -84,7 +84,7 @@ class Gathering:
         self.machines: dict[str, Machine] = {}
         self._refused: list[Refusal] = []
 
-    def add(self, page: Page) -> None:
+    def add(self, page: MachinePage) -> None:
         """Take the next page."""
         self.machines.update(page.machines)
         for refusal in page.refused:

@@ -14,7 +14,7 @@ _STALE_PAGES = 16
 _MOST_PAGES = 10_000
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class PageRequest(msgspec.Struct, frozen=True, gc=False):
     """One List call: what changed after `since` (empty: everything), at most `limit` rows of it (0: all)."""
 
     since: bytes
@@ -22,19 +22,19 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 class Walk:
-    """One walk from a cursor, or from nothing for a full one. `ask` is the next call, None once it is over."""
+    """One walk from a cursor, or from nothing for a full one. `request` is the next call, None once it is over."""
 
     def __init__(self, since: bytes, limit: int) -> None:
-        self.ask: Ask | None = Ask(since, limit)
+        self.request: PageRequest | None = PageRequest(since, limit)
         self._since, self._limit = since, limit
         self._seen: set[str] = set()
         self._largest = self._stale = self._pages = 0
 
     def take(self, ids: AbstractSet[str], rows: int, revision: bytes) -> None:
-        """The answer to `ask`: the machines it speaks of, how many rows it had, and its cursor."""
-        if self.ask is None:
+        """The answer to `request`: the machines it speaks of, how many rows it had, and its cursor."""
+        if self.request is None:
             raise ValueError("the walk is over; nothing was asked")
-        asked, limit = self.ask, self._limit
+        asked, limit = self.request, self._limit
         first = not self._pages
         self._pages += 1
         if asked.limit == 0 or rows > limit:
@@ -59,11 +59,11 @@ class Walk:
         self._stale = 0 if fresh else self._stale + 1
         if self._stale > _STALE_PAGES or self._pages > _MOST_PAGES:
             return self._ask_whole()
-        self.ask = Ask(revision, limit)
+        self.request = PageRequest(revision, limit)
         return None
 
     def _end(self) -> None:
-        self.ask = None
+        self.request = None
 
     def _ask_whole(self) -> None:
-        self.ask = Ask(self._since, 0)
+        self.request = PageRequest(self._since, 0)

@@ -17,8 +17,8 @@ from bigfleet.provider.acks import misfit
 from bigfleet.provider.client import CALL_SECONDS, LIST_SECONDS, PAGE_ROWS
 from bigfleet.provider.errors import AckMismatchError, ProviderError, error_of
 from bigfleet.provider.fencing import Fencing
-from bigfleet.provider.records import Ack, Answer, Page
-from bigfleet.provider.walk import Ask, Walk
+from bigfleet.provider.records import Ack, Answer, MachinePage
+from bigfleet.provider.walk import PageRequest, Walk
 from bigfleet.providerkit import provider
 from bigfleet.providerkit.ledger import ledger
 from bigfleet.providerkit.ledger.entry import Entry
@@ -97,11 +97,11 @@ class DirectClient:
         """One machine as it is now."""
         return Answer(await self._through("Get", machine_id, partial(self._get, machine_id), CALL_SECONDS))
 
-    async def pages(self, since: bytes = b"") -> AsyncGenerator[Page, None]:
+    async def pages(self, since: bytes = b"") -> AsyncGenerator[MachinePage, None]:
         """What changed after the cursor or, without one, every machine."""
         walk = Walk(since, PAGE_ROWS)
-        while walk.ask is not None:
-            page = await self._through("List", "", partial(self._page, walk.ask), LIST_SECONDS)
+        while walk.request is not None:
+            page = await self._through("List", "", partial(self._page, walk.request), LIST_SECONDS)
             walk.take(page.ids(), page.rows, page.revision)
             yield page
 
@@ -174,9 +174,9 @@ class DirectClient:
     async def _get(self, machine_id: str) -> Machine:
         return self._machine(self._home.ledger.get(machine_id))
 
-    async def _page(self, ask: Ask) -> Page:
+    async def _page(self, ask: PageRequest) -> MachinePage:
         entries, cursor = self._home.ledger.changed(ask.since, ask.limit, _every)
-        return Page({entry.id: self._machine(entry) for entry in entries}, (), len(entries), cursor)
+        return MachinePage({entry.id: self._machine(entry) for entry in entries}, (), len(entries), cursor)
 
     def _machine(self, entry: Entry) -> Machine:
         """The entry as it reads on the other side of the wire."""

@@ -16,12 +16,12 @@ from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.errors import ApiError, ForbiddenError, UnreachableError
 from bigfleet.kube.objects.resources import CONFIG_MAPS, LEASES, NODES, SECRETS
 from bigfleet.model.labels import KUBELET_VERSION
-from bigfleet.operator.bootstrap.answers import CONCURRENCY, MAX_STANDING, Bootstrap
+from bigfleet.operator.bootstrap.answers import CONCURRENCY, MAX_STANDING, BootstrapAnswers
 from bigfleet.operator.bootstrap.cluster_access import ClusterAccess, ClusterAccessError
-from bigfleet.operator.bootstrap.template import LiveTemplate, Template
-from bigfleet.operator.bootstrap.tokens import Tokens
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.bootstrap.template import BootstrapTemplate, LiveTemplate
+from bigfleet.operator.bootstrap.tokens import BootstrapTokens
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachines
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.wire.v1alpha1 import capacity_pb2, provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -37,16 +37,16 @@ class Life:
     def __init__(self, server: FakeServer, template: str, kubelet_version: str) -> None:
         clock, client = server.clock, server.client()
         self.sent, self.began = list[pb.BootstrapBlobResponse](), list[str]()
-        self.machines, self.nodes = Machines("prod"), Nodes(lambda _name: None)
-        self.tokens = Tokens(client, "prod", clock.wall, wait=clock.wait)
+        self.machines, self.nodes = KnownMachines("prod"), Nodes(lambda _name: None)
+        self.tokens = BootstrapTokens(client, "prod", clock.wall, wait=clock.wait)
         config = ServerConfig(server="https://10.0.0.1:6443", ca=CA.encode())
-        self.bootstrap = Bootstrap(
+        self.bootstrap = BootstrapAnswers(
             "prod",
-            LiveTemplate(None, Template("t", template)),
+            LiveTemplate(None, BootstrapTemplate("t", template)),
             ClusterAccess(client, clock.now, config=config),
             self.tokens,
             self.machines,
-            NodeObjects(client, self.machines, self.nodes, clock.now, wait=clock.wait),
+            LeftNodes(client, self.machines, self.nodes, clock.now, wait=clock.wait),
             send=lambda frame: self.sent.append(frame.bootstrap_response),
             began=self.began.append,
             now=clock.now,

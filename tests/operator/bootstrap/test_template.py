@@ -15,17 +15,17 @@ from structlog.testing import capture_logs
 from bigfleet.operator.bootstrap.sandbox import kubelet_labels
 from bigfleet.operator.bootstrap.template import (
     MAX_BLOB_BYTES,
+    BootstrapTemplate,
     BootstrapTemplateError,
-    Facts,
+    JoinFacts,
     LiveTemplate,
     RenderError,
-    Template,
 )
 from bigfleet.providerkit.server import service
 from bigfleet.shard.sessions import session
 
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-FACTS = Facts(
+FACTS = JoinFacts(
     cluster_id="prod",
     machine_id="m-1",
     node_name="node-1",
@@ -43,8 +43,8 @@ FACTS = Facts(
 )
 
 
-def rendered(text: str, facts: Facts = FACTS) -> str:
-    return Template("a.j2", text).render(facts).decode()
+def rendered(text: str, facts: JoinFacts = FACTS) -> str:
+    return BootstrapTemplate("a.j2", text).render(facts).decode()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_both_spellings_mean_the_same(text: str, made: str) -> None:
 )
 def test_a_mistake_is_named_with_its_file_and_line(text: str, line: int, says: str) -> None:
     with pytest.raises(BootstrapTemplateError) as raised:
-        Template("a.j2", text)
+        BootstrapTemplate("a.j2", text)
     assert str(raised.value).startswith(f"a.j2: line {line}: ")
     assert says in str(raised.value)
 
@@ -170,7 +170,7 @@ def test_widths_that_are_of_use_are_taken() -> None:
 
 def test_rendering_ends_in_time_though_it_makes_nothing() -> None:
     ticks = itertools.count(step=0.01)
-    template = Template("a.j2", "{% for a in CABundle %}" * 5 + "{% endfor %}" * 5)
+    template = BootstrapTemplate("a.j2", "{% for a in CABundle %}" * 5 + "{% endfor %}" * 5)
     with pytest.raises(RenderError, match="not done after 2 s"):
         template.render(FACTS, clock=lambda: next(ticks))
 

@@ -16,13 +16,13 @@ from bigfleet.kube.errors import ApiError, ForbiddenError, TooManyRequestsError,
 from bigfleet.kube.objects.names import MACHINE
 from bigfleet.kube.objects.resources import SECRETS
 from bigfleet.operator.bootstrap import tokens as module
-from bigfleet.operator.bootstrap.tokens import NAMESPACE, Token, TokenError, Tokens
+from bigfleet.operator.bootstrap.tokens import NAMESPACE, BootstrapToken, BootstrapTokens, TokenError
 from tests.operator.fakes import FakeClock, FakeServer, settle
 
 
 @asynccontextmanager
-async def living(server: FakeServer) -> AsyncIterator[Tokens]:
-    tokens = Tokens(server.client(), "prod", server.clock.wall, wait=server.clock.wait)
+async def living(server: FakeServer) -> AsyncIterator[BootstrapTokens]:
+    tokens = BootstrapTokens(server.client(), "prod", server.clock.wall, wait=server.clock.wait)
     await tokens.load()
     task = asyncio.create_task(tokens.run())
     try:
@@ -208,7 +208,7 @@ async def test_the_start_waits_for_an_api_server_that_is_away_or_refuses(
     async with living(server) as tokens:
         await tokens.issue("r-1", "m-1")
     server.refuse = error
-    tokens = Tokens(server.client(), "prod", clock.wall, wait=clock.wait)
+    tokens = BootstrapTokens(server.client(), "prod", clock.wall, wait=clock.wait)
     loading = asyncio.create_task(tokens.load())
     await clock.advance(5)
     assert not loading.done()
@@ -220,7 +220,7 @@ async def test_the_start_waits_for_an_api_server_that_is_away_or_refuses(
 
 async def test_the_start_asks_ever_more_rarely(server: FakeServer, clock: FakeClock) -> None:
     server.refuse = ForbiddenError
-    loading = asyncio.create_task(Tokens(server.client(), "prod", clock.wall, wait=clock.wait).load())
+    loading = asyncio.create_task(BootstrapTokens(server.client(), "prod", clock.wall, wait=clock.wait).load())
     with capture_logs() as logs:
         await clock.advance(100)
     assert [log["again_in"] for log in logs if log["event"] == "bootstrap_tokens_not_listed"] == [
@@ -268,7 +268,7 @@ async def test_an_operator_that_dies_at_any_step_leaves_one_token(
     assert server.names(SECRETS) == []
 
 
-async def _twice(tokens: Tokens) -> Token:
+async def _twice(tokens: BootstrapTokens) -> BootstrapToken:
     await tokens.issue("r-1", "m-1")
     return await tokens.issue("r-1", "m-1")
 

@@ -10,8 +10,8 @@ from bigfleet.kube.objects.resources import LEASES, NODES, PODS
 from bigfleet.operator.node_life.drain_work import DrainWork
 from bigfleet.operator.node_life.drains import Drains
 from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachines
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.operator.rollup.pods import Pods
 from bigfleet.wire.v1alpha1 import provider_pb2
@@ -27,10 +27,10 @@ class Life:
 
     def __init__(self, server: FakeServer) -> None:
         self.server, self.sent = server, list[pb.OperatorMessage]()
-        self.machines = Machines("prod")
+        self.machines = KnownMachines("prod")
         self.nodes, self.pods = Nodes(self._node_changed), Pods(lambda _uid: True, self._pods_changed)
         clock = server.clock
-        self.objects = NodeObjects(server.client(), self.machines, self.nodes, clock.now, wait=clock.wait)
+        self.objects = LeftNodes(server.client(), self.machines, self.nodes, clock.now, wait=clock.wait)
         self.drains = Drains(self.machines, self.nodes, self.pods, self.objects, self.sent.append)
         self.work = DrainWork(server.client(), self.drains, self.nodes, clock.now, clock.wall, wait=clock.wait)
 

@@ -9,8 +9,8 @@ from bigfleet.kube.objects.resources import NODES, PODS
 from bigfleet.operator.node_life.drain_acts import Cordon
 from bigfleet.operator.node_life.drains import Drains
 from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, Hold
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machines
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachines
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.operator.rollup.pods import Pods
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -297,8 +297,8 @@ def drains_of(server: FakeServer) -> tuple[Drains, Nodes]:
     """The machine alone, on a watch that announces nothing."""
     nodes, pods = Nodes(lambda _name: None), Pods(lambda _uid: True, lambda _node: None)
     server.watch(NODES, nodes)
-    machines = Machines("prod")
-    objects = NodeObjects(server.client(), machines, nodes, server.clock.now)
+    machines = KnownMachines("prod")
+    objects = LeftNodes(server.client(), machines, nodes, server.clock.now)
     return Drains(machines, nodes, pods, objects, lambda _frame: None), nodes
 
 

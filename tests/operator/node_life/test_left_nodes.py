@@ -12,15 +12,15 @@ from prometheus_client import CollectorRegistry
 from bigfleet.kube.objects.kinds import Node, NodeSpec
 from bigfleet.kube.objects.resources import LEASES, NODES, UPCOMING_NODES
 from bigfleet.model.crd import NodePhase, ObjectMeta, UpcomingNode
-from bigfleet.operator.bootstrap.answers import Bootstrap
+from bigfleet.operator.bootstrap.answers import BootstrapAnswers
 from bigfleet.operator.core import Clocks, Core, Parts
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
 from bigfleet.operator.mirrors.mirror import Mirror
 from bigfleet.operator.mirrors.upcoming_nodes import UpcomingNodes
 from bigfleet.operator.node_life.drain_work import DrainWork
-from bigfleet.operator.node_life.left_nodes import NodeObjects
-from bigfleet.operator.node_life.machines import Machines
-from bigfleet.operator.node_life.ready_reports import Readiness
+from bigfleet.operator.node_life.left_nodes import LeftNodes
+from bigfleet.operator.node_life.machines import KnownMachines
+from bigfleet.operator.node_life.ready_reports import NodeReadyReports
 from bigfleet.operator.rollup.acknowledge import Acknowledger
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.telemetry.metrics import OperatorMetrics
@@ -38,17 +38,17 @@ class Life:
         clocks = Clocks(clock.now, clock.wall, lambda: int(clock.now() * 1e9))
         metrics = OperatorMetrics(CollectorRegistry())
         self.core = Core("prod", 1e9, clocks, metrics, lambda _event: None, lambda: None)
-        machines, nodes = Machines("prod"), self.core.view.nodes
-        self.objects = NodeObjects(client, machines, nodes, clock.now, wait=clock.wait)
+        machines, nodes = KnownMachines("prod"), self.core.view.nodes
+        self.objects = LeftNodes(client, machines, nodes, clock.now, wait=clock.wait)
         self.mirror: Mirror[UpcomingNode] = Mirror(client, UPCOMING_NODES, lambda *_: None)
         available = MagicMock(AvailableCapacities)
         available.due.return_value = float("inf")
         self.core.complete(
             Parts(
                 machines,
-                Readiness(machines, nodes, lambda _machine: None, lambda _machine: None),
+                NodeReadyReports(machines, nodes, lambda _machine: None, lambda _machine: None),
                 self.objects,
-                cast("Bootstrap", MagicMock(Bootstrap)),
+                cast("BootstrapAnswers", MagicMock(BootstrapAnswers)),
                 cast("DrainWork", MagicMock(DrainWork)),
                 UpcomingNodes(self.mirror, self.core.is_ready, clock.wall),
                 cast("AvailableCapacities", available),

@@ -10,9 +10,9 @@ import pytest
 
 from bigfleet.kube.errors import UnreachableError
 from bigfleet.kube.objects.resources import LEASES, NODES
-from bigfleet.operator.node_life.left_nodes import NodeInTheWayError, NodeObjects
-from bigfleet.operator.node_life.machines import Machines
-from bigfleet.operator.node_life.ready_reports import Readiness
+from bigfleet.operator.node_life.left_nodes import LeftNodes, NodeInTheWayError
+from bigfleet.operator.node_life.machines import KnownMachines
+from bigfleet.operator.node_life.ready_reports import NodeReadyReports
 from bigfleet.operator.rollup.nodes import Nodes
 from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import provider_pb2
@@ -27,9 +27,9 @@ class Life:
         clock, self.sent = server.clock, list[tuple[str, str, str]]()
         self.asked: dict[str, datetime] = {}
         self.ready: list[str] = []
-        self.machines, self.nodes = Machines("prod"), Nodes(self._changed)
-        self.objects = NodeObjects(server.client(), self.machines, self.nodes, clock.now, wait=clock.wait)
-        self.readiness = Readiness(self.machines, self.nodes, self.asked.get, self.ready.append)
+        self.machines, self.nodes = KnownMachines("prod"), Nodes(self._changed)
+        self.objects = LeftNodes(server.client(), self.machines, self.nodes, clock.now, wait=clock.wait)
+        self.readiness = NodeReadyReports(self.machines, self.nodes, self.asked.get, self.ready.append)
 
     def _changed(self, name: str) -> None:
         self.objects.node_changed(name)

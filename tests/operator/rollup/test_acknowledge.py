@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 from bigfleet.operator.rollup.acknowledge import Acknowledger
-from bigfleet.operator.rollup.requests import Waiting
+from bigfleet.operator.rollup.requests import UnacknowledgedRequest
 from bigfleet.telemetry.metrics import OperatorMetrics
 
-WAITING = [Waiting("team", "r", "uid-r")]
+WAITING = [UnacknowledgedRequest("team", "r", "uid-r")]
 
 
 class Stage:

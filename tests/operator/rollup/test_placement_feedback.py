@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.profile import Profile
 from bigfleet.model.resources import total
-from bigfleet.operator.rollup.placement_feedback import STILL_SECONDS, Feedback, Placement
+from bigfleet.operator.rollup.placement_feedback import STILL_SECONDS, PlacementFeedback, PlacementSigns
 
 UNIT = (("cpu", 1000),)
 
@@ -22,18 +22,18 @@ ROW = need(1).key
 
 def placed(
     unschedulable: int, *, covered: Collection[NeedKey] | None = (ROW,), moving: bool = False, empty: int = 0
-) -> Placement:
-    return Placement(unschedulable={ROW: unschedulable}, covered=covered, moving=moving, empty=empty)
+) -> PlacementSigns:
+    return PlacementSigns(unschedulable={ROW: unschedulable}, covered=covered, moving=moving, empty=empty)
 
 
-class Patient(Feedback):
+class Patient(PlacementFeedback):
     """Judged once nothing has moved for long enough."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
 
-    def judged(self, placement: Placement) -> list[NeedKey]:
+    def judged(self, placement: PlacementSigns) -> list[NeedKey]:
         self.judge(placement, self.now)
         self.now += STILL_SECONDS
         given_up = self.judge(placement, self.now)
@@ -41,7 +41,7 @@ class Patient(Feedback):
         return given_up
 
 
-def asked(feedback: Feedback, pods: int = 10) -> int:
+def asked(feedback: PlacementFeedback, pods: int = 10) -> int:
     (row,) = feedback.apply((need(pods),))
     return dict(row.aggregate)["cpu"] // 1000
 
@@ -61,7 +61,7 @@ def test_nothing_is_raised_while_short_moving_or_unanswered() -> None:
 
 
 def test_nodes_that_have_just_come_are_given_time() -> None:
-    feedback = Feedback()
+    feedback = PlacementFeedback()
     feedback.judge(placed(3, moving=True), 0.0)
     feedback.judge(placed(3), 1.0)
     feedback.judge(placed(3), STILL_SECONDS)
@@ -72,7 +72,7 @@ def test_nodes_that_have_just_come_are_given_time() -> None:
 
 
 def test_pods_that_have_just_come_into_a_still_cluster_are_given_time() -> None:
-    feedback = Feedback()
+    feedback = PlacementFeedback()
     feedback.judge(placed(0), 0.0)
     # Eight come; the shard has answered for the demand without them, and no machine moves for them yet.
     feedback.judge(placed(8), STILL_SECONDS)

@@ -19,7 +19,7 @@ from bigfleet.model.demand.aggregate import aggregate
 from bigfleet.model.demand.need import UnrequestedNode
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.request import RequestError
-from bigfleet.operator.core import View
+from bigfleet.operator.core import ClusterView
 from bigfleet.operator.rollup.requests import Requests
 
 
@@ -64,7 +64,7 @@ class Seen:
         self.urgent = 0
         self.nodes: list[str] = []
         self.complaints: list[tuple[str, str]] = []
-        self.view = View(self._urgent, self.nodes.append, self.nodes.append, self._complain)
+        self.view = ClusterView(self._urgent, self.nodes.append, self.nodes.append, self._complain)
 
     def _urgent(self) -> None:
         self.urgent += 1

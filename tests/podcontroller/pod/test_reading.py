@@ -24,9 +24,9 @@ def pod(
 
 
 def request(made: Pod, **more: Any) -> CapacityRequestSpec:
-    ask = read(made).ask
-    assert ask is not None
-    return ask.request(more.pop("defaults", {}), **more)
+    demand = read(made).demand
+    assert demand is not None
+    return demand.request(more.pop("defaults", {}), **more)
 
 
 def owned(kind: str, controller: bool = True) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def owned(kind: str, controller: bool = True) -> dict[str, Any]:
     ],
 )
 def test_no_demand(made: Pod) -> None:
-    assert read(made).ask is None
+    assert read(made).demand is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_no_demand(made: Pod) -> None:
     ],
 )
 def test_demand(made: Pod) -> None:
-    assert read(made).ask is not None
+    assert read(made).demand is not None
 
 
 def test_a_pod_becomes_a_request() -> None:
@@ -121,7 +121,7 @@ def test_a_placed_pod_asks_for_the_alternative_that_its_node_meets() -> None:
 
 def test_what_cannot_be_counted_is_reported_and_gets_no_request() -> None:
     reading = read(pod(spec={"overhead": {"cpu": "much"}}))
-    assert reading.ask is None
+    assert reading.demand is None
     assert ["cannot be counted" in complaint.note for complaint in reading.complaints] == [True]
 
 
@@ -129,7 +129,7 @@ def test_complaints_of_all_parts_are_gathered() -> None:
     spread = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     made = pod({"annotations": {"bigfleet.lucy.sh/reclamation-penalty": "?"}}, {"topologySpreadConstraints": [spread]})
     assert [complaint.reason for complaint in read(made).complaints] == ["CapacityApproximated", "MalformedPenalty"]
-    assert read(made).ask is not None
+    assert read(made).demand is not None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from bigfleet.engine.records import Policy
 from bigfleet.provider.fencing import Fencing
-from bigfleet.provider.records import Ack, Answer, Page
+from bigfleet.provider.records import Ack, Answer, MachinePage
 from bigfleet.providerkit.backend import Change, Notice
 from bigfleet.providerkit.provider import Provider
 from bigfleet.providerkit.store import MemoryStore
@@ -251,7 +251,7 @@ class Witness:
     async def get(self, machine_id: str) -> Answer:
         return await self._client.get(machine_id)
 
-    def pages(self, since: bytes = b"") -> AsyncGenerator[Page, None]:
+    def pages(self, since: bytes = b"") -> AsyncGenerator[MachinePage, None]:
         return self._client.pages(since)
 
     async def _see(self, made: Made, asked: Any) -> Ack:

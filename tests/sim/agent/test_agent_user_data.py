@@ -8,7 +8,7 @@ import pytest
 from bigfleet.model.crd import Taint
 from bigfleet.model.labels import KUBELET_VERSION
 from bigfleet.model.machine import CapacityType
-from bigfleet.operator.bootstrap.template import Facts, LiveTemplate
+from bigfleet.operator.bootstrap.template import JoinFacts, LiveTemplate
 from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.node import manifest, may_set
 from bigfleet.sim.agent.user_data import ARGUMENTS, KUBECONFIG, MAX_BYTES, Bootstrap, UserDataError, read
@@ -178,7 +178,7 @@ def test_which_labels_a_node_may_set(label: str, may: bool) -> None:
 
 
 def test_what_the_operator_renders_by_default_is_read() -> None:
-    facts = Facts(
+    facts = JoinFacts(
         cluster_id="shop",
         endpoint="https://10.0.0.1:6443",
         ca_bundle=CA.decode(),

@@ -37,7 +37,7 @@ _BUDGET_CAUSE = "DisruptionBudget"
 _sleep = asyncio.sleep
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """One request, however often it is sent; verb and subject are what errors call it."""
 
     verb: str
@@ -68,7 +68,7 @@ class Connection:
         """Hang up."""
         await self._session.close()
 
-    async def answer(self, call: Call) -> bytes:
+    async def answer(self, call: ApiCall) -> bytes:
         """The body of a successful answer."""
         waits, renewed = 0, False
         while True:
@@ -89,7 +89,7 @@ class Connection:
             await _sleep(min(error.retry_after, _LONGEST_WAIT))
 
     @asynccontextmanager
-    async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, call: ApiCall, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of a successful answer in pieces, as they come; SilentError after so many silent seconds."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
         renewed = False
@@ -111,7 +111,7 @@ class Connection:
                 raise _refusal(call, response.status, response.headers, body)[0]
             renewed = True
 
-    async def _exchange(self, call: Call, grant: Grant) -> tuple[int, Mapping[str, str], bytes]:
+    async def _exchange(self, call: ApiCall, grant: Grant) -> tuple[int, Mapping[str, str], bytes]:
         limits = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=_CONNECT_SECONDS)
         with _reaching(call):
             try:
@@ -124,7 +124,7 @@ class Connection:
             async with response:
                 return response.status, response.headers, await _bounded(call, response)
 
-    async def _opened(self, call: Call, grant: Grant, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _opened(self, call: ApiCall, grant: Grant, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         headers = {**grant.headers, "Content-Type": call.content} if call.body is not None else grant.headers
         return await self._session.request(
             call.method,
@@ -142,7 +142,7 @@ class Connection:
 class _Pieces:
     """A body piece by piece. Only what goes wrong in reading is an UnreachableError, not what its reader does."""
 
-    def __init__(self, call: Call, content: aiohttp.StreamReader) -> None:
+    def __init__(self, call: ApiCall, content: aiohttp.StreamReader) -> None:
         self._call, self._content = call, content
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -160,7 +160,7 @@ class _Pieces:
 
 
 @contextmanager
-def _reaching(call: Call) -> Iterator[None]:
+def _reaching(call: ApiCall) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
@@ -169,7 +169,7 @@ def _reaching(call: Call) -> Iterator[None]:
         raise UnreachableError(call.verb, call.subject, f"{type(error).__name__}: {error}") from None
 
 
-async def _bounded(call: Call, response: aiohttp.ClientResponse) -> bytes:
+async def _bounded(call: ApiCall, response: aiohttp.ClientResponse) -> bytes:
     """The whole body, if it is not too much."""
     most = _MOST_BYTES if response.status < 300 else _MOST_REFUSAL_BYTES
     body = bytearray()
@@ -182,7 +182,7 @@ async def _bounded(call: Call, response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _refusal(call: Call, status: int, headers: Mapping[str, str], body: bytes) -> tuple[ApiError, frozenset[str]]:
+def _refusal(call: ApiCall, status: int, headers: Mapping[str, str], body: bytes) -> tuple[ApiError, frozenset[str]]:
     """The error that an answer is, and the reasons that the server gives for it."""
     try:
         said = msgspec.json.decode(body, type=Status)

@@ -30,7 +30,7 @@ class Unreadable(NamedTuple):
     problem: str
 
 
-class Page(NamedTuple, Generic[T]):
+class ObjectPage(NamedTuple, Generic[T]):
     """One page of a list."""
 
     metadata: ListMeta
@@ -76,7 +76,7 @@ class Codec(Generic[T]):
         self._outline = _plain(_Outline)
         self._events = msgspec.json.Decoder(WatchEvent)
 
-    def page(self, body: bytes) -> Page[T]:
+    def page(self, body: bytes) -> ObjectPage[T]:
         """One page, its bad objects set aside."""
         raw = self._page(body)
         objects: list[T] = []
@@ -86,7 +86,7 @@ class Codec(Generic[T]):
                 objects.append(self.one(item))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 unreadable.append(Unreadable(self.metadata(item), str(error)))
-        return Page(raw.metadata, objects, unreadable)
+        return ObjectPage(raw.metadata, objects, unreadable)
 
     def events(self, lines: bytes | bytearray | memoryview) -> list[WatchEvent]:
         """The events of so many whole lines."""

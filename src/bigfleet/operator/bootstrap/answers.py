@@ -13,12 +13,12 @@ import structlog
 
 from bigfleet.kube.errors import ApiError, TooManyRequestsError, UnreachableError
 from bigfleet.model.labels import KUBELET_VERSION
-from bigfleet.operator.bootstrap.cluster_access import Access, ClusterAccess, ClusterAccessError
-from bigfleet.operator.bootstrap.template import Facts, LiveTemplate, RenderError
-from bigfleet.operator.bootstrap.tokens import Token, TokenError, Tokens
+from bigfleet.operator.bootstrap.cluster_access import ClusterAccess, ClusterAccessError, NodeAccess
+from bigfleet.operator.bootstrap.template import JoinFacts, LiveTemplate, RenderError
+from bigfleet.operator.bootstrap.tokens import BootstrapToken, BootstrapTokens, TokenError
 from bigfleet.operator.bootstrap.version_skew import SkewError, check_skew
-from bigfleet.operator.node_life.left_nodes import NodeInTheWayError, NodeObjects
-from bigfleet.operator.node_life.machines import Machine, Machines
+from bigfleet.operator.node_life.left_nodes import LeftNodes, NodeInTheWayError
+from bigfleet.operator.node_life.machines import KnownMachine, KnownMachines
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
@@ -42,7 +42,7 @@ class _RefusedError(Exception):
     """A request that cannot be answered with user data; says why."""
 
 
-class Bootstrap:
+class BootstrapAnswers:
     """The requests of one session. `run` it in a task.
 
     `kubelet_version` is what the template installs, where a machine's label does not say. `began` is called with a
@@ -54,9 +54,9 @@ class Bootstrap:
         cluster_id: str,
         template: LiveTemplate,
         access: ClusterAccess,
-        tokens: Tokens,
-        machines: Machines,
-        node_objects: NodeObjects,
+        tokens: BootstrapTokens,
+        machines: KnownMachines,
+        left_nodes: LeftNodes,
         *,
         send: Callable[[pb.OperatorMessage], None],
         began: Callable[[str], None],
@@ -65,7 +65,7 @@ class Bootstrap:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster_id, self._template, self._access, self._tokens = cluster_id, template, access, tokens
-        self._machines, self._node_objects, self._send, self._began = machines, node_objects, send, began
+        self._machines, self._left_nodes, self._send, self._began = machines, left_nodes, send, began
         self._now, self._kubelet_version, self._sleep = now, kubelet_version, sleep
         self._standing: dict[str, pb.BootstrapRequest] = {}
         self._queue: asyncio.Queue[pb.BootstrapRequest] = asyncio.Queue()
@@ -161,7 +161,7 @@ class Bootstrap:
         )
         self._send(pb.OperatorMessage(bootstrap_response=answer))
 
-    async def _patiently(self, request: pb.BootstrapRequest) -> tuple[bytes, Token]:
+    async def _patiently(self, request: pb.BootstrapRequest) -> tuple[bytes, BootstrapToken]:
         """Try again while the API server is away, for as long as the shard waits."""
         until, wait = self._now() + _PATIENCE_SECONDS, _FIRST_WAIT
         while True:
@@ -175,7 +175,7 @@ class Bootstrap:
             await self._sleep(wait)
             wait = min(2 * wait, _LAST_WAIT)
 
-    async def _user_data(self, request: pb.BootstrapRequest) -> tuple[bytes, Token]:
+    async def _user_data(self, request: pb.BootstrapRequest) -> tuple[bytes, BootstrapToken]:
         machine = self._machines.get(request.machine_id)
         node_name = request.node_name or (machine.node_name if machine is not None else request.machine_id)
         if node_name and (len(node_name) > _MAX_ID or not _NODE_NAME.fullmatch(node_name)):
@@ -184,7 +184,7 @@ class Bootstrap:
         kubelet = (machine.labels.get(KUBELET_VERSION, "") if machine is not None else "") or self._kubelet_version
         if kubelet:
             check_skew(kubelet, access.kubernetes_version)
-        await self._node_objects.clear(node_name, machine.provider_id if machine is not None else "")
+        await self._left_nodes.clear(node_name, machine.provider_id if machine is not None else "")
         if self._standing.get(request.request_id) is not request:
             raise _RefusedError("withdrawn")
         token = await self._tokens.issue(request.request_id, request.machine_id)
@@ -202,11 +202,11 @@ class Bootstrap:
             raise
 
     def _facts(
-        self, request: pb.BootstrapRequest, machine: Machine | None, node_name: str, access: Access, token: str
-    ) -> Facts:
+        self, request: pb.BootstrapRequest, machine: KnownMachine | None, node_name: str, access: NodeAccess, token: str
+    ) -> JoinFacts:
         provider_id = "" if machine is None else machine.provider_id
         config = access.kubelet_config | ({"providerID": provider_id} if provider_id else {})
-        return Facts(
+        return JoinFacts(
             cluster_id=self._cluster_id,
             machine_id=request.machine_id,
             node_name=node_name,

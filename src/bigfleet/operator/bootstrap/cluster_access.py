@@ -43,7 +43,7 @@ class ClusterAccessError(Exception):
     """Nothing says how a node reaches the cluster; says what to give."""
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What every node of the cluster is given alike."""
 
     endpoint: str
@@ -70,11 +70,11 @@ class ClusterAccess:
     ) -> None:
         self._client, self._now = client, now
         self._endpoint, self._ca_file, self._config, self._cluster_dns = endpoint, ca_file, config, cluster_dns
-        self._known: Access | None = None
+        self._known: NodeAccess | None = None
         self._looking = asyncio.Lock()
         self._known_at = -math.inf
 
-    async def look(self) -> Access:
+    async def look(self) -> NodeAccess:
         """What it is now. Raises ClusterAccessError, ApiError."""
         async with self._looking:
             if self._known is None or self._now() - self._known_at >= _FRESH_SECONDS:
@@ -82,9 +82,9 @@ class ClusterAccess:
                 self._known_at = self._now()
             return self._known
 
-    async def _look(self) -> Access:
+    async def _look(self) -> NodeAccess:
         endpoint, ca_bundle = await self._reach()
-        return Access(
+        return NodeAccess(
             endpoint=endpoint,
             ca_bundle=ca_bundle,
             kubernetes_version=(await self._client.version()).git_version,

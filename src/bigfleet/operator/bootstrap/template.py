@@ -42,7 +42,7 @@ class RenderError(ValueError):
     """A template that made nothing of these values; says why, and never what the values are."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class JoinFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a template may name, under the name in CamelCase that `variables` gives it."""
 
     cluster_id: str
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         # The token must not get into a log by way of a traceback.
-        return f"Facts({self.cluster_id!r}, {self.machine_id!r})"
+        return f"JoinFacts({self.cluster_id!r}, {self.machine_id!r})"
 
     def variables(self) -> dict[str, object]:
         """The variables of the template."""
@@ -97,7 +97,7 @@ class _Taint(dict[str, str]):
         return self["effect"]
 
 
-_VARIABLES = tuple(Facts(cluster_id="", endpoint="", ca_bundle="", token="", kubernetes_version="").variables())
+_VARIABLES = tuple(JoinFacts(cluster_id="", endpoint="", ca_bundle="", token="", kubernetes_version="").variables())
 
 
 class _AnyKey(dict[str, object]):
@@ -107,7 +107,7 @@ class _AnyKey(dict[str, object]):
         return "1"
 
 
-_SAMPLE = Facts(
+_SAMPLE = JoinFacts(
     cluster_id="sample",
     endpoint="https://sample:6443",
     ca_bundle="-----BEGIN CERTIFICATE-----\nsample\n-----END CERTIFICATE-----\n",
@@ -124,7 +124,7 @@ _SAMPLE_VARIABLES = _SAMPLE.variables() | {
 }
 
 
-class Template:
+class BootstrapTemplate:
     """One version of a template, compiled."""
 
     def __init__(self, source: str, text: str) -> None:
@@ -138,7 +138,7 @@ class Template:
         except Exception as error:  # noqa: BLE001 - Python has its own limits, as for blocks within blocks
             raise BootstrapTemplateError(source, 0, f"cannot be compiled: {type(error).__name__}: {error}") from None
 
-    def render(self, facts: Facts, clock: Callable[[], float] = time.monotonic) -> bytes:
+    def render(self, facts: JoinFacts, clock: Callable[[], float] = time.monotonic) -> bytes:
         """The user data for one machine. Raises RenderError."""
         try:
             data = self._rendered(facts.variables(), clock)
@@ -222,7 +222,7 @@ class LiveTemplate:
     refused, once in the log, and the last good one stays.
     """
 
-    def __init__(self, path: Path | None, template: Template) -> None:
+    def __init__(self, path: Path | None, template: BootstrapTemplate) -> None:
         self._path, self._template = path, template
         self._refused = ""
         self._refused_text: str | None = None
@@ -235,7 +235,7 @@ class LiveTemplate:
             return cls(None, _checked(BUILT_IN, text))
         return cls(path, _checked(_named(path), _read(path)))
 
-    def current(self) -> Template:
+    def current(self) -> BootstrapTemplate:
         """The version to use now. Never raises."""
         if self._path is None:
             return self._template
@@ -256,8 +256,8 @@ class LiveTemplate:
         return self._template
 
 
-def _checked(source: str, text: str) -> Template:
-    template = Template(source, text)
+def _checked(source: str, text: str) -> BootstrapTemplate:
+    template = BootstrapTemplate(source, text)
     template.check()
     return template
 

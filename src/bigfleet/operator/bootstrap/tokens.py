@@ -46,14 +46,14 @@ class TokenError(Exception):
     """No token could be made for a request."""
 
 
-class Token(msgspec.Struct, frozen=True):
+class BootstrapToken(msgspec.Struct, frozen=True):
     """A token that is good now. What it shows of itself is not the secret."""
 
     text: str
     seconds_left: int
 
     def __repr__(self) -> str:
-        return f"Token({self.text.partition('.')[0]}, {self.seconds_left})"
+        return f"BootstrapToken({self.text.partition('.')[0]}, {self.seconds_left})"
 
 
 class _Issued(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class _Issued(msgspec.Struct, frozen=True):
     expires: datetime
 
 
-class Tokens:
+class BootstrapTokens:
     """The tokens of one cluster. `load` once at the start, then `run` in a task."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Tokens:
         requests = self._of_machine.get(machine_id, ())
         return max((made for each in requests if (made := self._issued[each].made) is not None), default=None)
 
-    async def issue(self, request_id: str, machine_id: str) -> Token:
+    async def issue(self, request_id: str, machine_id: str) -> BootstrapToken:
         """The request's token: the one that it has, or a new one. Raises TokenError, ApiError."""
         salt = 0
         for _ in range(_ATTEMPTS):
@@ -144,7 +144,7 @@ class Tokens:
                 await self._wait(wait, asyncio.Event())
                 wait = min(2 * wait, _LAST_WAIT)
 
-    async def _make(self, token_id: str, request_id: str, machine_id: str) -> Token:
+    async def _make(self, token_id: str, request_id: str, machine_id: str) -> BootstrapToken:
         secret = "".join(secrets.choice(_LETTERS) for _ in range(_SECRET_LENGTH))
         expires = self._wall() + TTL
         made = await self._client.create(
@@ -173,7 +173,7 @@ class Tokens:
         self._note(made, expires)
         self._doomed.discard(request_id)
         _log.info("bootstrap_token_made", secret=made.metadata.name, machine=machine_id, request=request_id)
-        return Token(f"{token_id}.{secret}", int(TTL.total_seconds()))
+        return BootstrapToken(f"{token_id}.{secret}", int(TTL.total_seconds()))
 
     async def _find(self, name: str) -> Secret | None:
         try:
@@ -181,7 +181,7 @@ class Tokens:
         except NotFoundError:
             return None
 
-    def _reusable(self, there: Secret) -> Token | None:
+    def _reusable(self, there: Secret) -> BootstrapToken | None:
         issued = self._note(there)
         if there.type != _TYPE or issued.request in self._doomed or issued.expires - self._wall() < _WORTH_REUSING:
             return None
@@ -189,7 +189,7 @@ class Tokens:
             text = f"{there.data['token-id'].decode()}.{there.data['token-secret'].decode()}"
         except (KeyError, UnicodeDecodeError):
             return None
-        return Token(text, int((issued.expires - self._wall()).total_seconds()))
+        return BootstrapToken(text, int((issued.expires - self._wall()).total_seconds()))
 
     def _note(self, secret: Secret, expires: datetime | None = None) -> _Issued:
         meta = secret.metadata

@@ -44,4 +44,4 @@ class Wait(msgspec.Struct, frozen=True):
     until: float
 
 
-Act = Cordon | Recordon | Uncordon | Evict | Confirm | Wait
+DrainAct = Cordon | Recordon | Uncordon | Evict | Confirm | Wait

@@ -15,10 +15,10 @@ from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from bigfleet.kube.objects.kinds import Node, Pod
 from bigfleet.kube.objects.resources import NODES, PODS
-from bigfleet.operator.node_life.drain_acts import Act, Confirm, Cordon, Evict, Recordon, Uncordon, Wait
+from bigfleet.operator.node_life.drain_acts import Confirm, Cordon, DrainAct, Evict, Recordon, Uncordon, Wait
 from bigfleet.operator.node_life.drains import Drains
 from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Hold
-from bigfleet.operator.node_life.machines import Machine, NodesSeen
+from bigfleet.operator.node_life.machines import KnownMachine, NodesSeen
 from bigfleet.operator.waiting import WaitUntilWoken, until_woken
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
@@ -75,7 +75,7 @@ class DrainWork:
         """The shard wants them no more."""
         self._wake(*self._drains.withdrawn(withdrawn))
 
-    def heard(self, machine: Machine) -> None:
+    def heard(self, machine: KnownMachine) -> None:
         """The shard says how a machine stands."""
         self._wake(*self._drains.heard(machine))
 
@@ -131,7 +131,7 @@ class DrainWork:
                 await self._wait(retry, woken)
                 retry = min(_LAST_RETRY, 2 * retry)
 
-    async def _do(self, act: Act) -> None:
+    async def _do(self, act: DrainAct) -> None:
         match act:
             case Cordon(hold=hold):
                 await self._cordon(hold)

@@ -14,19 +14,19 @@ import structlog
 
 from bigfleet.kube.objects.kinds import Pod
 from bigfleet.model.machine import MachineState
-from bigfleet.operator.node_life.drain_acts import Act, Confirm, Cordon, Evict, Recordon, Uncordon, Wait
+from bigfleet.operator.node_life.drain_acts import Confirm, Cordon, DrainAct, Evict, Recordon, Uncordon, Wait
 from bigfleet.operator.node_life.holds import (
     INSTRUCTION,
     MAX_GRACE,
+    EvictionAttempt,
     Hold,
-    Phase,
-    Try,
+    HoldPhase,
     from_node,
     grace,
     holds_node,
     why_left,
 )
-from bigfleet.operator.node_life.machines import Machine, Machines, NodesSeen, belongs, find_node
+from bigfleet.operator.node_life.machines import KnownMachine, KnownMachines, NodesSeen, belongs, find_node
 from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
@@ -41,7 +41,7 @@ _EMPTY_SECONDS = 2.0
 _KUBELET_SECONDS = 10.0
 _MAX_REASON = 400
 # Held for nobody: what becomes of it hangs on what the shard says of its machine.
-_FREED = frozenset({Phase.SUSPENDED, Phase.LEAVING})
+_FREED = frozenset({HoldPhase.SUSPENDED, HoldPhase.LEAVING})
 
 _DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
 
@@ -84,7 +84,7 @@ class Drains:
 
     def __init__(
         self,
-        machines: Machines,
+        machines: KnownMachines,
         nodes: NodesSeen,
         pods: PodsOnNodes,
         leftovers: Leftovers,
@@ -105,7 +105,7 @@ class Drains:
         node = self._nodes.get(hold.node)
         if node is None or node.metadata.uid != hold.uid or not self._stands(hold):
             return False
-        return hold.phase is Phase.DRAINED or (hold.phase is Phase.EVICTING and now < hold.deadline)
+        return hold.phase is HoldPhase.DRAINED or (hold.phase is HoldPhase.EVICTING and now < hold.deadline)
 
     # Sessions.
 
@@ -181,13 +181,13 @@ class Drains:
             _log.info("reclaim_withdrawn", instruction=name, node=hold.node, reason=reason, then=then)
         return [hold.node for hold in freed]
 
-    def heard(self, machine: Machine) -> list[str]:
+    def heard(self, machine: KnownMachine) -> list[str]:
         """The shard says how a machine stands; returns its Node where that has been waited for."""
         node = find_node(self._nodes, machine.node_name, machine)
         hold = None if node is None else self._holds.get(node.metadata.name)
         return [] if hold is None or hold.phase not in _FREED else [hold.node]
 
-    def _freed(self, hold: Hold) -> Phase:
+    def _freed(self, hold: Hold) -> HoldPhase:
         """What becomes of a node that nobody wants drained, by what this session has said of its machine.
 
         Where the machine has left or is past keeping, its kubelet is gone, but for most of a minute nobody knows, and
@@ -195,14 +195,14 @@ class Drains:
         """
         machine, node = self._machines.by_node_name(hold.called), self._nodes.get(hold.node)
         if machine is None or node is None or not self._machines.is_named(machine.id):
-            return Phase.SUSPENDED
+            return HoldPhase.SUSPENDED
         if machine.state is not MachineState.CONFIGURED:
-            return Phase.LEAVING
-        return Phase.UNCORDONING if belongs(node, machine) else Phase.SUSPENDED
+            return HoldPhase.LEAVING
+        return HoldPhase.UNCORDONING if belongs(node, machine) else HoldPhase.SUSPENDED
 
     # What is to be done.
 
-    def next(self, node: str, now: float) -> Act | None:
+    def next(self, node: str, now: float) -> DrainAct | None:
         """The next act for a node; None when it is held no more."""
         hold = self._holds.get(node)
         if hold is None or self.node_changed(node):
@@ -210,13 +210,13 @@ class Drains:
         if hold.phase in _FREED:
             self._judge(hold, now)
         match hold.phase:
-            case Phase.CORDONING:
+            case HoldPhase.CORDONING:
                 return Cordon(hold)
-            case Phase.UNCORDONING:
+            case HoldPhase.UNCORDONING:
                 return Uncordon(hold)
         return self._put_back(hold) or self._go_on(hold, now)
 
-    def _put_back(self, hold: Hold) -> Act | None:
+    def _put_back(self, hold: Hold) -> DrainAct | None:
         """A cordon that somebody took off stands by what is written beside it."""
         node = self._nodes.get(hold.node)
         if node is None or node.spec.unschedulable or node.metadata.annotations.get(INSTRUCTION) != hold.instruction:
@@ -225,13 +225,13 @@ class Drains:
         version = node.metadata.resource_version
         return None if version == hold.recordoned else Recordon(hold, version)
 
-    def _go_on(self, hold: Hold, now: float) -> Act:
+    def _go_on(self, hold: Hold, now: float) -> DrainAct:
         match hold.phase:
-            case Phase.EVICTING:
+            case HoldPhase.EVICTING:
                 return self._evict(hold, now)
-            case Phase.DRAINED:
+            case HoldPhase.DRAINED:
                 return self._press(hold, self._left(hold, self._pods.on(hold.node)), now, math.inf)
-            case Phase.SUSPENDED:
+            case HoldPhase.SUSPENDED:
                 return Wait(self._settles if now < self._settles else now + _KUBELET_SECONDS)
         return Wait(math.inf)
 
@@ -239,7 +239,7 @@ class Drains:
         """What nobody has named by now goes, unless its kubelet goes on: then it is somebody's after all."""
         hold.phase = self._freed(hold)
         node = self._nodes.get(hold.node)
-        if hold.phase is not Phase.SUSPENDED or now < self._settles or node is None:
+        if hold.phase is not HoldPhase.SUSPENDED or now < self._settles or node is None:
             return
         if not hold.disowned:
             hold.disowned = True
@@ -247,7 +247,7 @@ class Drains:
             self._leftovers.left(hold.node, node.spec.provider_id)
         elif self._leftovers.is_alive(hold.node):
             self._leftovers.let_be(hold.node)
-            hold.phase = Phase.UNCORDONING
+            hold.phase = HoldPhase.UNCORDONING
 
     def _left(self, hold: Hold, pods: Iterable[Pod]) -> list[Pod]:
         """The pods that hold the node; not those that would be back at once, however often they are evicted."""
@@ -263,7 +263,7 @@ class Drains:
                 _log.warning("pod_returns_to_cordoned_node", node=hold.node, instruction=hold.instruction, pod=name)
         return left
 
-    def _evict(self, hold: Hold, now: float) -> Act:
+    def _evict(self, hold: Hold, now: float) -> DrainAct:
         left = self._left(hold, self._pods.on(hold.node))
         if not left:
             again = hold.tries.get("")
@@ -274,7 +274,7 @@ class Drains:
             return Wait(now)
         return self._press(hold, left, now, hold.deadline)
 
-    def _press(self, hold: Hold, left: Sequence[Pod], now: float, until: float) -> Act:
+    def _press(self, hold: Hold, left: Sequence[Pod], now: float, until: float) -> DrainAct:
         """Evict those whose turn it is."""
         due, soonest = [], until
         for pod in left:
@@ -297,14 +297,14 @@ class Drains:
             # What an earlier life or session began may be over by now, and its machine with the provider, or gone.
             hold.phase = self._freed(hold)
         else:
-            hold.phase = Phase.FAILED
+            hold.phase = HoldPhase.FAILED
 
     # How it went.
 
     def cordoned(self, hold: Hold) -> None:
         """The cordon has taken effect."""
-        if hold.phase is Phase.CORDONING:
-            hold.phase = Phase.EVICTING
+        if hold.phase is HoldPhase.CORDONING:
+            hold.phase = HoldPhase.EVICTING
             self._settle_ack(hold, found=True)
 
     def recordoned(self, hold: Hold, version: str) -> None:
@@ -313,28 +313,28 @@ class Drains:
 
     def uncordoned(self, hold: Hold) -> None:
         """The cordon is off, or was not ours any more."""
-        if self._stands(hold) and hold.phase is Phase.UNCORDONING:
+        if self._stands(hold) and hold.phase is HoldPhase.UNCORDONING:
             del self._holds[hold.node]
 
     def evicted(self, hold: Hold, pod: Pod, now: float) -> None:
         """The pod is told to leave, or has left."""
         hold.returning.evicted(pod)
-        hold.tries[pod.metadata.uid] = Try(now + _SHOWS_SECONDS, 0.0, "")
+        hold.tries[pod.metadata.uid] = EvictionAttempt(now + _SHOWS_SECONDS, 0.0, "")
 
     def blocked(self, hold: Hold, pod: Pod, problem: str, retry_after: float | None, now: float) -> None:
         """The pod may not be evicted now."""
         before = hold.tries.get(pod.metadata.uid)
         wait = min(_LAST_RETRY, 2 * before.wait if before is not None and before.wait else _FIRST_RETRY)
         again = now + max(wait, min(retry_after or 0.0, _LAST_RETRY))
-        hold.tries[pod.metadata.uid] = Try(again, wait, problem)
+        hold.tries[pod.metadata.uid] = EvictionAttempt(again, wait, problem)
 
     def confirmed(self, hold: Hold, pods: Iterable[Pod], now: float) -> None:
         """These pods are on the node by the API server's own word."""
-        if not self._stands(hold) or hold.phase is not Phase.EVICTING:
+        if not self._stands(hold) or hold.phase is not HoldPhase.EVICTING:
             return
         if left := self._left(hold, pods):
             # The watch will show them, or has shown them meanwhile.
-            hold.tries[""] = Try(now + _LOOK_AGAIN_SECONDS, 0.0, "")
+            hold.tries[""] = EvictionAttempt(now + _LOOK_AGAIN_SECONDS, 0.0, "")
             hold.empty_since = None
             if now >= hold.deadline:
                 self._give_up(hold, left)
@@ -342,9 +342,9 @@ class Drains:
         if hold.empty_since is None:
             hold.empty_since = now
         if now < hold.empty_since + _EMPTY_SECONDS <= hold.deadline:
-            hold.tries[""] = Try(hold.empty_since + _EMPTY_SECONDS, 0.0, "")
+            hold.tries[""] = EvictionAttempt(hold.empty_since + _EMPTY_SECONDS, 0.0, "")
             return
-        hold.phase = Phase.DRAINED
+        hold.phase = HoldPhase.DRAINED
         _log.info("node_drained", node=hold.node, instruction=hold.instruction)
         self._report(hold.instruction, hold.called, _DRAINED)
 
@@ -363,7 +363,7 @@ class Drains:
         del self._holds[hold.node]
         self._settle_ack(hold, found=False)
         _log.info("drained_node_gone", node=hold.node, instruction=hold.instruction, uid=hold.uid)
-        if hold.phase in (Phase.CORDONING, Phase.EVICTING):
+        if hold.phase in (HoldPhase.CORDONING, HoldPhase.EVICTING):
             outcome, reason = (_DRAINED, "") if gone else (_FAILED, "the Node was deleted and has been made anew")
             self._report(hold.instruction, hold.called, outcome, reason)
         return True

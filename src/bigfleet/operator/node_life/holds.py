@@ -28,7 +28,7 @@ _DEFAULT_GRACE = 30
 _CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
 
-class Phase(Enum):
+class HoldPhase(Enum):
     """How far a drain is."""
 
     CORDONING = auto()
@@ -44,7 +44,7 @@ class Phase(Enum):
     UNCORDONING = auto()
 
 
-class Try(msgspec.Struct, frozen=True):
+class EvictionAttempt(msgspec.Struct, frozen=True):
     """What became of the last attempt to evict a pod, and when the next may be made."""
 
     again_at: float
@@ -105,8 +105,8 @@ class Hold:
     ) -> None:
         self.node, self.uid, self.called = node.metadata.name, node.metadata.uid, called
         self.instruction, self.kind, self.deadline, self.wall_deadline = instruction, kind, deadline, wall_deadline
-        self.phase = Phase.CORDONING
-        self.tries: dict[str, Try] = {}
+        self.phase = HoldPhase.CORDONING
+        self.tries: dict[str, EvictionAttempt] = {}
         self.returning = Returning()
         self.empty_since: float | None = None
         # The version of the Node whose missing cordon has been put back.
@@ -142,7 +142,7 @@ def from_node(node: Node, instruction: str, now: float, wall: datetime) -> Hold:
     called = annotations.get(CALLED, node.metadata.name)
     hold = Hold(node, called, instruction, number, now + min(max(left, 0.0), MAX_GRACE), deadline)
     if node.spec.unschedulable:
-        hold.phase = Phase.EVICTING
+        hold.phase = HoldPhase.EVICTING
     return hold
 
 

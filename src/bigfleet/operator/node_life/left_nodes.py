@@ -18,7 +18,7 @@ from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects.kinds import Node
 from bigfleet.kube.objects.resources import LEASES, NODES
-from bigfleet.operator.node_life.machines import GONE, Machine, Machines, NodesSeen, belongs
+from bigfleet.operator.node_life.machines import GONE, KnownMachine, KnownMachines, NodesSeen, belongs
 from bigfleet.operator.waiting import SETTLED_SECONDS, WaitUntilWoken, until_woken
 
 LEASE_SECONDS = 60.0
@@ -50,13 +50,13 @@ class _Watched(msgspec.Struct, frozen=True):
     first: float
 
 
-class NodeObjects:
+class LeftNodes:
     """Deletes what is left over. `run` it in a task; without a session it deletes nothing."""
 
     def __init__(
         self,
         client: Client,
-        machines: Machines,
+        machines: KnownMachines,
         nodes: NodesSeen,
         now: Callable[[], float],
         *,
@@ -89,7 +89,7 @@ class NodeObjects:
         self._suspects |= self._departed
         self._departed.clear()
 
-    def heard(self, machine: Machine) -> None:
+    def heard(self, machine: KnownMachine) -> None:
         """The shard says how a machine stands."""
         self._in_session = True
         for node in self._nodes_of(machine.node_name, machine.provider_id):

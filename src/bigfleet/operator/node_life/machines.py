@@ -35,7 +35,7 @@ class NodesSeen(Protocol):
         ...
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class KnownMachine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine. `node_name` is what the shard calls its Node."""
 
     id: str
@@ -46,12 +46,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Mapping[str, str], ...] = ()
 
 
-class Machines:
+class KnownMachines:
     """Machines by their ids and their Nodes' names."""
 
     def __init__(self, cluster_id: str) -> None:
         self._cluster_id = cluster_id
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, KnownMachine] = {}
         self._of_node: dict[str, str] = {}
         self._of_host: dict[str, str] = {}
         self._named: set[str] = set()
@@ -60,13 +60,13 @@ class Machines:
         """A session begins: what an earlier one said is known, but need not hold any more."""
         self._named.clear()
 
-    def heard(self, update: pb.NodeStateUpdate) -> Machine | None:
+    def heard(self, update: pb.NodeStateUpdate) -> KnownMachine | None:
         """The shard says how a machine stands; None where it says nothing that concerns this cluster."""
         state = _STATES.get(update.state)
         if update.cluster_id != self._cluster_id or state is None or not update.machine_id:
             _log.warning("node_state_strayed", machine=update.machine_id, of=update.cluster_id, state=update.state)
             return None
-        machine = Machine(
+        machine = KnownMachine(
             id=update.machine_id,
             state=state,
             node_name=update.node_name or update.machine_id,
@@ -91,11 +91,11 @@ class Machines:
             if self._of_host.get(machine.provider_id) == machine_id:
                 del self._of_host[machine.provider_id]
 
-    def get(self, machine_id: str) -> Machine | None:
+    def get(self, machine_id: str) -> KnownMachine | None:
         """The machine of that id."""
         return self._machines.get(machine_id)
 
-    def __iter__(self) -> Iterator[Machine]:
+    def __iter__(self) -> Iterator[KnownMachine]:
         """All of them."""
         return iter(list(self._machines.values()))
 
@@ -103,11 +103,11 @@ class Machines:
         """Whether this session has named it."""
         return machine_id in self._named
 
-    def by_node_name(self, name: str) -> Machine | None:
+    def by_node_name(self, name: str) -> KnownMachine | None:
         """The machine whose Node the shard calls so."""
         return self._machines.get(self._of_node.get(name, ""))
 
-    def of(self, node: Node) -> Machine | None:
+    def of(self, node: Node) -> KnownMachine | None:
         """The machine whose Node this is."""
         machine = self._machines.get(self._of_host.get(node.spec.provider_id, "")) or self.by_node_name(
             node.metadata.name
@@ -115,14 +115,14 @@ class Machines:
         return machine if machine is not None and belongs(node, machine) else None
 
 
-def belongs(node: Node, machine: Machine) -> bool:
+def belongs(node: Node, machine: KnownMachine) -> bool:
     """Whether the Node is the machine's: by provider id where both have one, else by name."""
     if node.spec.provider_id and machine.provider_id:
         return node.spec.provider_id == machine.provider_id
     return node.metadata.name == machine.node_name
 
 
-def find_node(nodes: NodesSeen, name: str, machine: Machine | None) -> Node | None:
+def find_node(nodes: NodesSeen, name: str, machine: KnownMachine | None) -> Node | None:
     """The Node that the shard calls so: by its machine's provider id where that is known, else by name."""
     if machine is not None and machine.provider_id and (node := nodes.by_provider_id(machine.provider_id)) is not None:
         return node

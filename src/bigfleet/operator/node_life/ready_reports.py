@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from bigfleet.kube.objects.kinds import Node
-from bigfleet.operator.node_life.machines import BOUND, Machine, Machines, NodesSeen, find_node
+from bigfleet.operator.node_life.machines import BOUND, KnownMachine, KnownMachines, NodesSeen, find_node
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 Frames = list[pb.OperatorMessage]
@@ -26,7 +26,7 @@ def is_ready(node: Node) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
-class Readiness:
+class NodeReadyReports:
     """What the shard is told of Nodes: of each machine that this session named, once and on change.
 
     `asked_at` says when a machine's bootstrap request came, if that is known; `became_ready` is called when a Node is.
@@ -34,7 +34,7 @@ class Readiness:
 
     def __init__(
         self,
-        machines: Machines,
+        machines: KnownMachines,
         nodes: NodesSeen,
         asked_at: Callable[[str], datetime | None],
         became_ready: Callable[[str], None],
@@ -53,7 +53,7 @@ class Readiness:
         self._latched.discard(machine_id)
         self._told.pop(machine_id, None)
 
-    def heard(self, machine: Machine) -> Frames:
+    def heard(self, machine: KnownMachine) -> Frames:
         """The shard says how a machine stands."""
         if machine.state not in BOUND:
             self.asked(machine.id)
@@ -70,11 +70,11 @@ class Readiness:
             return []
         return self._report(machine)
 
-    def machine_of(self, node_name: str) -> Machine | None:
+    def machine_of(self, node_name: str) -> KnownMachine | None:
         """The machine whose Node was last seen under that name, where the shard calls it otherwise."""
         return self._machines.get(self._machine_of.get(node_name, ""))
 
-    def state(self, machine: Machine) -> pb.NodeReadyReport.State.ValueType:
+    def state(self, machine: KnownMachine) -> pb.NodeReadyReport.State.ValueType:
         """How far the machine's Node has come; Ready is taken back within a binding only when the Node is gone."""
         node = find_node(self._nodes, machine.node_name, machine)
         if node is None:
@@ -96,7 +96,7 @@ class Readiness:
         asked, made = self._asked_at(machine_id), node.metadata.creation_timestamp
         return asked is not None and made is not None and made < asked
 
-    def _report(self, machine: Machine) -> Frames:
+    def _report(self, machine: KnownMachine) -> Frames:
         state = self.state(machine)
         if not self._machines.is_named(machine.id) or self._told.get(machine.id) == state:
             return []

@@ -11,7 +11,7 @@ import structlog
 from bigfleet.kube.client import Client, Patch
 from bigfleet.kube.errors import ApiError, NotFoundError
 from bigfleet.kube.objects.resources import CAPACITY_REQUESTS
-from bigfleet.operator.rollup.requests import Waiting
+from bigfleet.operator.rollup.requests import UnacknowledgedRequest
 from bigfleet.telemetry.metrics import OperatorMetrics
 
 _log = structlog.get_logger("bigfleet.operator")
@@ -24,13 +24,13 @@ class Acknowledger:
         self, client: Client, metrics: OperatorMetrics, concurrency: int, wall: Callable[[], datetime]
     ) -> None:
         self._client, self._metrics, self._concurrency, self._wall = client, metrics, concurrency, wall
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[UnacknowledgedRequest] = deque()
         # By uid, from when they are queued until the watch shows that it worked, or it did not.
         self._under_way: set[str] = set()
         self._more = asyncio.Event()
         self._began: float | None = None
 
-    def acknowledge(self, requests: Iterable[Waiting]) -> None:
+    def acknowledge(self, requests: Iterable[UnacknowledgedRequest]) -> None:
         """The shard has counted these."""
         new = [request for request in requests if request.uid not in self._under_way]
         if not new:
@@ -41,7 +41,7 @@ class Acknowledger:
             self._began = time.monotonic()
         self._more.set()
 
-    def settle(self, waiting: Iterable[Waiting]) -> None:
+    def settle(self, waiting: Iterable[UnacknowledgedRequest]) -> None:
         """The watch shows these as waiting, and no others: whatever else was under way has arrived."""
         self._under_way &= {request.uid for request in waiting}
 
@@ -61,7 +61,7 @@ class Acknowledger:
             self._more.clear()
             await self._more.wait()
 
-    async def _mark(self, request: Waiting) -> None:
+    async def _mark(self, request: UnacknowledgedRequest) -> None:
         at = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         # With the uid in it the patch cannot hit a newer request of the same name.
         body = {"metadata": {"uid": request.uid}, "status": {"phase": "Acknowledged", "acknowledgedAt": at}}

@@ -19,7 +19,7 @@ STILL_SECONDS = 30.0
 """So long nothing has moved before anything is raised: the scheduler needs time for nodes that have just come."""
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementSigns(msgspec.Struct, frozen=True, kw_only=True):
     """What one roll-up goes by.
 
     `unschedulable` counts the pods of each row that found no place; `covered` are the rows that the shard has taken and
@@ -44,7 +44,7 @@ class _Raise:
         self.before: int | None = None
 
 
-class Feedback:
+class PlacementFeedback:
     """What is added to each row."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Feedback:
         """By row, the units beyond what is asked for."""
         return {key: each.units for key, each in self._raised.items() if each.units}
 
-    def judge(self, placement: Placement, now: float) -> list[NeedKey]:
+    def judge(self, placement: PlacementSigns, now: float) -> list[NeedKey]:
         """Raise and let go; returns the rows of which it is new that raising them does not help."""
         given_up: list[NeedKey] = []
         covered = placement.covered
@@ -129,7 +129,7 @@ class Feedback:
         each.before = pods
         return False
 
-    def _let_go(self, placement: Placement) -> None:
+    def _let_go(self, placement: PlacementSigns) -> None:
         """As many units as nodes stand empty, from rows all of whose pods have a place."""
         empty = placement.empty
         for key, units in sorted(Counter(self.units).items()):

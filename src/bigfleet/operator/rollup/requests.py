@@ -21,7 +21,7 @@ Key = tuple[str, str]
 """Namespace and name."""
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class UnacknowledgedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that is not yet Acknowledged."""
 
     namespace: str
@@ -44,7 +44,7 @@ class Requests:
     ) -> None:
         self._urgent, self._spoken_for, self._complain = urgent, spoken_for, complain
         self._aggregator = Aggregator()
-        self._waiting: dict[Key, Waiting] = {}
+        self._waiting: dict[Key, UnacknowledgedRequest] = {}
         self._pod_of: dict[Key, str] = {}
         self._of_pod: dict[str, Key] = {}
         # Of pods with several requests, those that do not speak for them now; kept apart, for hardly a pod has any.
@@ -85,7 +85,7 @@ class Requests:
         """The rows of all requests."""
         return self._aggregator.needs()
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[UnacknowledgedRequest]:
         """Requests that stand in the rows and are not yet Acknowledged."""
         return list(self._waiting.values())
 
@@ -117,7 +117,7 @@ class Requests:
         if request.status is None or request.status.phase == "Pending":
             former, uid = self._waiting.get(key), request.metadata.uid
             if former is None or former.uid != uid:
-                self._waiting[key] = Waiting(*key, uid)
+                self._waiting[key] = UnacknowledgedRequest(*key, uid)
         else:
             self._waiting.pop(key, None)
 

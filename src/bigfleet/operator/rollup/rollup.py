@@ -7,7 +7,7 @@ from bigfleet.model.demand.need import Need, NeedKey, Rollup
 from bigfleet.model.resources import ResourceError
 from bigfleet.operator.rollup.daemons import Daemons
 from bigfleet.operator.rollup.nodes import Nodes
-from bigfleet.operator.rollup.placement_feedback import Feedback, Placement
+from bigfleet.operator.rollup.placement_feedback import PlacementFeedback, PlacementSigns
 from bigfleet.operator.rollup.pods import Pods
 from bigfleet.operator.rollup.requests import Requests
 
@@ -27,7 +27,7 @@ class Rollups:
         self._cluster_id, self._stamp = cluster_id, stamp
         self._requests, self._pods, self._nodes, self._daemons = requests, pods, nodes, daemons
         self._stamped = 0
-        self.feedback = Feedback()
+        self.feedback = PlacementFeedback()
         self.partial = False
         """Whether there are pods that found a place by themselves and for which nobody makes a request."""
 
@@ -61,7 +61,7 @@ class Rollups:
             if row is not None:
                 rows[row] += 1
         empty = len(self.empty_nodes()) if self.feedback.units else 0
-        return self.feedback.judge(Placement(unschedulable=rows, covered=covered, moving=moving, empty=empty), now)
+        return self.feedback.judge(PlacementSigns(unschedulable=rows, covered=covered, moving=moving, empty=empty), now)
 
     def empty_nodes(self) -> tuple[str, ...]:
         """Nodes on which nothing but daemons runs."""

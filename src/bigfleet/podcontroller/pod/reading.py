@@ -21,7 +21,7 @@ _MAX_NAME = 253
 _PREFIX = "cr-pod-"
 
 
-class Ask(msgspec.Struct, frozen=True):
+class PodDemand(msgspec.Struct, frozen=True):
     """What a pod asks for, whatever the defaults of penalties and wherever it will be placed."""
 
     spec: CapacityRequestSpec
@@ -42,15 +42,15 @@ class Ask(msgspec.Struct, frozen=True):
         )
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """A pod as the controller knows it. Without an ask it gets no request."""
+class PodReading(msgspec.Struct, frozen=True):
+    """A pod as the controller knows it. Without an demand it gets no request."""
 
     namespace: str
     name: str
     uid: str
     node: str
     unschedulable: bool
-    ask: Ask | None
+    demand: PodDemand | None
     complaints: tuple[Complaint, ...] = ()
 
     @property
@@ -59,11 +59,11 @@ class Reading(msgspec.Struct, frozen=True):
         return request_name(self.name, self.uid)
 
 
-def read(pod: Pod) -> Reading:
+def read(pod: Pod) -> PodReading:
     """What the controller needs of a pod."""
-    ask, complaints = (None, ()) if no_demand(pod) else _ask(pod)
+    demand, complaints = (None, ()) if no_demand(pod) else _demand(pod)
     meta, node = pod.metadata, pod.spec.node_name
-    return Reading(meta.namespace, meta.name, meta.uid, node, is_unschedulable(pod), ask, complaints)
+    return PodReading(meta.namespace, meta.name, meta.uid, node, is_unschedulable(pod), demand, complaints)
 
 
 def no_demand(pod: Pod) -> bool:
@@ -87,7 +87,7 @@ def request_name(pod_name: str, uid: str) -> str:
     return _PREFIX + pod_name[:room].rstrip("-.") + ending
 
 
-def _ask(pod: Pod) -> tuple[Ask | None, tuple[Complaint, ...]]:
+def _demand(pod: Pod) -> tuple[PodDemand | None, tuple[Complaint, ...]]:
     where = places(pod)
     if not where.alternatives:
         return None, where.complaints
@@ -104,5 +104,5 @@ def _ask(pod: Pod) -> tuple[Ask | None, tuple[Complaint, ...]]:
         co_location=place.co_location,
         max_per_node=place.max_per_node,
     )
-    ask = Ask(spec, where.alternatives, said, pod.spec.priority_class_name)
-    return ask, (*where.complaints, *place.complaints, *malformed)
+    demand = PodDemand(spec, where.alternatives, said, pod.spec.priority_class_name)
+    return demand, (*where.complaints, *place.complaints, *malformed)

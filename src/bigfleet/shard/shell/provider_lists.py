@@ -12,7 +12,7 @@ import structlog
 
 from bigfleet.model.machine import Machine
 from bigfleet.provider.errors import NotFoundError, ProviderError
-from bigfleet.provider.records import Answer, Gathering, Listing, Page
+from bigfleet.provider.records import Answer, Gathering, Listing, MachinePage
 from bigfleet.shard.core.core import Core
 
 _log = structlog.get_logger("bigfleet.shard")
@@ -33,7 +33,7 @@ class Reader(Protocol):
     async def get(self, machine_id: str) -> Answer:
         """One machine as it is now."""
 
-    def pages(self, since: bytes = b"") -> AsyncGenerator[Page, None]:
+    def pages(self, since: bytes = b"") -> AsyncGenerator[MachinePage, None]:
         """What changed after the cursor or, without one, every machine."""
 
 
