@@ -23,9 +23,10 @@ _MOST_ASKS = 65536
 
 
 class PodTable:
-    """Sink of a pod watcher. A pod is read when it is looked at; then only its reading is kept, and of equal demands one.
+    """Sink of a pod watcher. A pod is read when a worker looks at it, and only its reading is kept from then on.
 
-    Reading in the sink would hold up the event loop for as long as it takes to read a whole cluster.
+    Equal demands are kept once. Reading in the sink would hold up the event loop for as long as it takes to read a
+    whole cluster.
     """
 
     def __init__(self, changed: Changed) -> None:
