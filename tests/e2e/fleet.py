@@ -2,7 +2,6 @@
 pod controller. All of them are processes; in the clusters they may do what the shipped roles say, and nothing more."""
 
 import asyncio
-import base64
 import json
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 import grpc
 import yaml
 
+from bigfleet.kube.access.kubeconfig_file import ClusterEntry, UserEntry, encoded, one_cluster, written
 from bigfleet.kube.client import Client
 from bigfleet.kube.objects.kinds import Node, Pod
 from bigfleet.kube.objects.resources import NODES, PODS
@@ -272,12 +272,5 @@ def _without_deployments(*files: str) -> list[str]:
 
 
 def _kubeconfig(plane: ControlPlane, token: str) -> dict[str, object]:
-    cluster = {"server": plane.server, "certificate-authority-data": base64.b64encode(plane.ca).decode()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "c",
-    }
+    cluster = ClusterEntry(server=plane.server, certificate_authority_data=encoded(plane.ca))
+    return written(one_cluster("c", cluster, "u", UserEntry(token=token)))

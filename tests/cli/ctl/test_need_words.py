@@ -10,7 +10,6 @@ from rich.console import Console
 from bigfleet.cli.ctl.need_words import (
     Explanation,
     asks,
-    conditions,
     explain,
     has,
     missing,
@@ -21,6 +20,7 @@ from bigfleet.cli.ctl.need_words import (
 )
 from bigfleet.cli.ctl.shard_client import Answer, Surroundings
 from bigfleet.cli.ctl.shard_tables import nothing, show_clusters, show_needs
+from bigfleet.cli.wording import conditions
 from bigfleet.model.demand.need import Need
 from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.resources import quantities

@@ -96,7 +96,7 @@ def test_arguments_may_be_quoted_as_a_whole() -> None:
         (user_data(CONFIG.replace('cluster: "one", user', 'cluster: "two", user')), "no cluster 'two'"),
         (user_data(CONFIG.replace("certificate-authority-data: ", "certificate-authority-data: _")), "is no base64"),
         (user_data(CONFIG.replace(TOKEN, "")), "token is empty"),
-        (user_data(CONFIG.replace("token:", "password:")), "missing required field `token`"),
+        (user_data(CONFIG.replace("token:", "password:")), "token is empty"),
         (user_data(arguments="A=1\n"), "must have one line KUBELET_EXTRA_ARGS"),
         (user_data(arguments="KUBELET_EXTRA_ARGS=--v=9\n"), "'--v' is not known to this agent"),
         (user_data(arguments='KUBELET_EXTRA_ARGS="--v\n'), "KUBELET_EXTRA_ARGS: No closing quotation"),

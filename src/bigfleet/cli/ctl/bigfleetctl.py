@@ -8,7 +8,6 @@ import typer
 
 import bigfleet
 from bigfleet.cli.ctl.need_json import json_line
-from bigfleet.cli.ctl.need_words import count
 from bigfleet.cli.ctl.shard_client import (
     DEFAULT_SHARD,
     CAFlag,
@@ -24,6 +23,7 @@ from bigfleet.cli.ctl.shard_client import (
 )
 from bigfleet.cli.ctl.shard_tables import nothing, show_clusters, show_needs, show_status, standing
 from bigfleet.cli.program import InputError, console, run
+from bigfleet.cli.wording import count
 
 app = typer.Typer(
     name="bigfleetctl",

@@ -4,9 +4,10 @@ import shlex
 
 import msgspec
 
+from bigfleet.cli.wording import amounts, condition, count, short
 from bigfleet.model.demand.need import Need
-from bigfleet.model.demand.profile import Operator, Requirement, WhenUnsatisfiable
-from bigfleet.model.resources import MAX_TOTAL, Resources, demand, quantities
+from bigfleet.model.demand.profile import Operator, WhenUnsatisfiable
+from bigfleet.model.resources import MAX_TOTAL, Resources, demand
 from bigfleet.wire.needs import need_from_wire
 from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
 from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding
@@ -46,18 +47,6 @@ def asks(need: Need) -> str:
     if not need.unit:
         return f"{amounts(need.aggregate)}, cut anywhere"
     return f"{count(need.units, 'unit')} of {amounts(need.unit)}"
-
-
-def conditions(need: Need) -> str:
-    """What its machines must be like, in short words."""
-    profile = need.profile
-    parts = [_condition(requirement, _short(requirement.key)) for requirement in profile.requirements]
-    for spread in profile.spread:
-        strictness = "" if spread.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE else "rather "
-        parts.append(f"{strictness}spread ≤ {spread.max_skew} over {_short(spread.topology_key)}")
-    if profile.max_per_machine:
-        parts.append(f"at most {profile.max_per_machine} a machine")
-    return ", ".join(parts) or "anything"
 
 
 def has(each: Told) -> str:
@@ -145,16 +134,6 @@ def span(seconds: int) -> str:
     return " ".join(parts[:2])
 
 
-def count(number: int, noun: str) -> str:
-    """So many of something."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def amounts(vector: Resources) -> str:
-    """A vector as Kubernetes writes it, with short names."""
-    return ", ".join(f"{_short(name)} {amount}" for name, amount in quantities(vector).items())
-
-
 def _no_supply(each: Told, like: str) -> Explanation:
     if each.view.claimed_machine_count:
         return Explanation(
@@ -179,8 +158,8 @@ def _no_place(need: Need) -> Explanation:
             "nothing is done for it until that changes.",
             f"Make the gang smaller, let it share something wider than one {domain}, or add machines to one {domain}.",
         )
-    skews = " and ".join(f"{each.max_skew} over {_short(each.topology_key)}" for each in hard)
-    domains = " or ".join(_short(each.topology_key) for each in hard)
+    skews = " and ".join(f"{each.max_skew} over {short(each.topology_key)}" for each in hard)
+    domains = " or ".join(short(each.topology_key) for each in hard)
     return Explanation(
         f"Enough machines match, but they lie too unevenly for a skew of {skews}: what would exceed it does not count.",
         f"Add machines in the emptiest {domains}, raise maxSkew, or make the spread ScheduleAnyway.",
@@ -189,29 +168,10 @@ def _no_place(need: Need) -> Explanation:
 
 def _domain(need: Need) -> str:
     """What the machines of a gang share one of."""
-    return " and ".join(_short(each.key) for each in need.profile.same)
+    return " and ".join(short(each.key) for each in need.profile.same)
 
 
 def _like(need: Need) -> str:
     """Which machines would help, with whole keys: a typo in one is a common cause."""
-    parts = [_condition(each, each.key) for each in need.profile.requirements if each.operator is not Operator.SAME]
+    parts = [condition(each, each.key) for each in need.profile.requirements if each.operator is not Operator.SAME]
     return f"with {', '.join(parts)}" if parts else "of any kind"
-
-
-def _condition(requirement: Requirement, key: str) -> str:
-    values = "|".join(requirement.values)
-    match requirement.operator:
-        case Operator.IN:
-            return f"{key} {values}"
-        case Operator.NOT_IN:
-            return f"{key} not {values}"
-        case Operator.EXISTS:
-            return f"any {key}"
-        case Operator.DOES_NOT_EXIST:
-            return f"no {key}"
-        case Operator.SAME:
-            return f"all in one {key}" + (f" of {values}" if values else "")
-
-
-def _short(key: str) -> str:
-    return key.rsplit("/", maxsplit=1)[-1]

@@ -11,8 +11,6 @@ from rich.text import Text
 from bigfleet.cli.ctl.need_words import (
     Told,
     asks,
-    conditions,
-    count,
     explain,
     has,
     missing,
@@ -21,6 +19,7 @@ from bigfleet.cli.ctl.need_words import (
     unmet_for,
 )
 from bigfleet.cli.ctl.shard_client import Answer, Surroundings
+from bigfleet.cli.wording import conditions, count, plain
 from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding, GetStatusResponse, ProviderStanding
 
 _RIGHT = frozenset({"#", "priority", "needs", "short", "machines"})
@@ -188,11 +187,6 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def _time(unix_nanos: int) -> str:
     return "-" if not unix_nanos else f"{datetime.fromtimestamp(unix_nanos // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def plain(text: str) -> str:
-    """Foreign text without characters that would move a terminal's cursor or turn its text around."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _print(headings: Sequence[str], rows: Iterable[Sequence[str]], console: Console) -> None:

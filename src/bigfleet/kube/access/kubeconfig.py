@@ -3,8 +3,6 @@
 Only reads and checks; `kube.credentials` keeps what can change. Errors name the file and what to do, never a secret.
 """
 
-import base64
-import binascii
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bigfleet.kube.access.kubeconfig_file import ExecEntry, KubeconfigFile, Named, NamedCluster, UserEntry, decoded
 from bigfleet.kube.access.server import ExecPlugin, ServerConfig, Source
 from bigfleet.kube.errors import KubeConfigError
 from bigfleet.model import plain_yaml
@@ -25,80 +24,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS = frozenset({"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"})
 _MOST_BYTES = 4 * 1024 * 1024
 
-N = TypeVar("N", bound="_Named")
-
-
-class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    pass
-
-
-class _Cluster(_Value, frozen=True):
-    server: str = ""
-    certificate_authority: str = ""
-    certificate_authority_data: str = ""
-    insecure_skip_tls_verify: bool = False
-    tls_server_name: str = ""
-    proxy_url: str = ""
-
-
-class _EnvVar(_Value, frozen=True):
-    name: str
-    value: str
-
-
-class _Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    command: str
-    api_version: str
-    args: tuple[str, ...] | None = ()
-    env: tuple[_EnvVar, ...] | None = ()
-    interactive_mode: str = "IfAvailable"
-    provide_cluster_info: bool = False
-    install_hint: str = ""
-
-
-class _User(_Value, frozen=True):
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
-    token: str = ""
-    token_file: str = msgspec.field(default="", name="tokenFile")
-    username: str = ""
-    exec: _Exec | None = None
-    auth_provider: object = None
-    as_: str = msgspec.field(default="", name="as")
-    as_uid: str = ""
-    as_groups: tuple[str, ...] | None = None
-
-
-class _Context(_Value, frozen=True):
-    cluster: str = ""
-    user: str = ""
-
-
-class _Named(_Value, frozen=True):
-    name: str
-
-
-class _NamedCluster(_Named, frozen=True):
-    cluster: _Cluster
-
-
-class _NamedUser(_Named, frozen=True):
-    user: _User | None = None
-
-
-class _NamedContext(_Named, frozen=True):
-    context: _Context
-
-
-class _File(_Value, frozen=True):
-    """One kubeconfig file."""
-
-    clusters: tuple[_NamedCluster, ...] | None = ()
-    users: tuple[_NamedUser, ...] | None = ()
-    contexts: tuple[_NamedContext, ...] | None = ()
-    current_context: str = ""
+N = TypeVar("N", bound=Named)
 
 
 def load(
@@ -147,14 +73,14 @@ def _from_files(paths: list[Path], context: str | None, *, missing_ok: bool) -> 
         raise KubeConfigError(f"{shown}: there is no current-context; give --context")
     _, chosen = _pick("context", name, [(path, file.contexts) for path, file in found], shown)
     of_cluster, cluster = _pick("cluster", chosen.context.cluster, [(p, f.clusters) for p, f in found], shown)
-    of_user, user = of_cluster, _User()
+    of_user, user = of_cluster, UserEntry()
     if chosen.context.user:
         of_user, named = _pick("user", chosen.context.user, [(p, f.users) for p, f in found], shown)
         user = named.user or user
     return _config(cluster, of_cluster, chosen.context.user, user, of_user)
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> KubeconfigFile:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1).decode()
@@ -167,7 +93,7 @@ def _read(path: Path) -> _File:
     except plain_yaml.PlainYamlError as error:
         raise KubeConfigError(f"{path}: {error}") from None
     try:
-        return msgspec.convert(document, _File)
+        return msgspec.convert(document, KubeconfigFile)
     except msgspec.ValidationError as error:
         # msgspec says which type stands where, never the value itself.
         raise KubeConfigError(f"{path}: {error}") from None
@@ -182,7 +108,7 @@ def _pick(what: str, name: str, groups: list[tuple[Path, tuple[N, ...] | None]],
     raise KubeConfigError(f"{shown}: there is no {what} {name!r}; there is: {known}")
 
 
-def _config(named: _NamedCluster, of_cluster: Path, user_name: str, user: _User, of_user: Path) -> ServerConfig:
+def _config(named: NamedCluster, of_cluster: Path, user_name: str, user: UserEntry, of_user: Path) -> ServerConfig:
     cluster = named.cluster
     at_cluster, at_user = f"{of_cluster}: cluster {named.name!r}", f"{of_user}: user {user_name!r}"
     _check_url(f"{at_cluster}: server", cluster.server, {"http", "https"})
@@ -237,14 +163,14 @@ def _check_url(where: str, url: str, schemes: set[str]) -> None:
 def _source(where: str, field: str, data: str, file: str, folder: Path) -> Source | None:
     """What a field holds, inline before by file; a relative path is relative to the kubeconfig."""
     if data:
-        try:
-            return base64.b64decode(data, validate=True)
-        except binascii.Error:
-            raise KubeConfigError(f"{where}: {field}-data is no base64") from None
+        pem = decoded(data)
+        if pem is None:
+            raise KubeConfigError(f"{where}: {field}-data is no base64")
+        return pem
     return folder / file if file else None
 
 
-def _plugin(where: str, plugin: _Exec, folder: Path) -> ExecPlugin:
+def _plugin(where: str, plugin: ExecEntry, folder: Path) -> ExecPlugin:
     if plugin.api_version not in _EXEC_VERSIONS:
         known = " or ".join(sorted(_EXEC_VERSIONS))
         raise KubeConfigError(f"{where}: exec: apiVersion is {plugin.api_version!r}; it must be {known}")

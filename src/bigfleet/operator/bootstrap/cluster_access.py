@@ -5,14 +5,14 @@ flag wins; what a cluster without kubeadm lacks is taken from the operator's own
 """
 
 import asyncio
-import base64
-import binascii
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from bigfleet.kube.access.kubeconfig_file import decoded
 from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ForbiddenError, KubeConfigError, NotFoundError
@@ -122,11 +122,11 @@ class ClusterAccess:
             return "", ""
         where = "ConfigMap kube-public/cluster-info"
         match _parsed(text, where):
-            case {"clusters": [{"cluster": {"server": str(server), "certificate-authority-data": str(encoded)}}, *_]}:
-                try:
-                    return server, base64.b64decode(encoded, validate=True).decode()
-                except (binascii.Error, UnicodeDecodeError):
-                    raise ClusterAccessError(f"{where}: its certificate-authority-data is no base64") from None
+            case {"clusters": [{"cluster": {"server": str(server), "certificate-authority-data": str(data)}}, *_]}:
+                with suppress(UnicodeDecodeError):
+                    if (ca_bundle := decoded(data)) is not None:
+                        return server, ca_bundle.decode()
+                raise ClusterAccessError(f"{where}: its certificate-authority-data is no text in base64")
         raise ClusterAccessError(f"{where}: names no cluster with server and certificate-authority-data")
 
     async def _kubelet_config(self) -> dict[str, object]:

@@ -4,8 +4,6 @@ The two files are the bootstrap kubeconfig and the kubelet's arguments, as the o
 Everything else, which a real image would need, is ignored. The data holds a token, so no error quotes it.
 """
 
-import base64
-import binascii
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bigfleet.kube.access.kubeconfig_file import KubeconfigFile, UserEntry, decoded
 from bigfleet.model import plain_yaml
 from bigfleet.model.crd import Taint
 
@@ -61,42 +60,6 @@ class _CloudConfig(msgspec.Struct, frozen=True):
     write_files: tuple[_File, ...] = ()
 
 
-class _Cluster(msgspec.Struct, frozen=True, rename="kebab"):
-    server: str
-    certificate_authority_data: str
-
-
-class _User(msgspec.Struct, frozen=True):
-    token: str
-
-
-class _Context(msgspec.Struct, frozen=True):
-    cluster: str
-    user: str
-
-
-class _NamedCluster(msgspec.Struct, frozen=True):
-    name: str
-    cluster: _Cluster
-
-
-class _NamedUser(msgspec.Struct, frozen=True):
-    name: str
-    user: _User
-
-
-class _NamedContext(msgspec.Struct, frozen=True):
-    name: str
-    context: _Context
-
-
-class _Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
-    clusters: tuple[_NamedCluster, ...]
-    users: tuple[_NamedUser, ...]
-    contexts: tuple[_NamedContext, ...]
-    current_context: str
-
-
 def read(blob: bytes) -> Bootstrap:
     """What the data says, or UserDataError."""
     if len(blob) > MAX_BYTES:
@@ -119,16 +82,15 @@ def read(blob: bytes) -> Bootstrap:
 
 
 def _credentials(text: str) -> tuple[str, bytes, str]:
-    config = _parsed(text, _Kubeconfig, KUBECONFIG)
-    context = _one({each.name: each.context for each in config.contexts}, config.current_context, "context")
-    cluster = _one({each.name: each.cluster for each in config.clusters}, context.cluster, "cluster")
-    user = _one({each.name: each.user for each in config.users}, context.user, "user")
+    config = _parsed(text, KubeconfigFile, KUBECONFIG)
+    context = _one({each.name: each.context for each in config.contexts or ()}, config.current_context, "context")
+    cluster = _one({each.name: each.cluster for each in config.clusters or ()}, context.cluster, "cluster")
+    user = _one({each.name: each.user or UserEntry() for each in config.users or ()}, context.user, "user")
     if not cluster.server.startswith("https://"):
         raise UserDataError(f"{KUBECONFIG}: server must be an https:// address")
-    try:
-        ca = base64.b64decode(cluster.certificate_authority_data, validate=True)
-    except binascii.Error:
-        raise UserDataError(f"{KUBECONFIG}: certificate-authority-data is no base64") from None
+    ca = decoded(cluster.certificate_authority_data)
+    if ca is None:
+        raise UserDataError(f"{KUBECONFIG}: certificate-authority-data is no base64")
     if not ca or not user.token:
         raise UserDataError(f"{KUBECONFIG}: {'token' if ca else 'certificate-authority-data'} is empty")
     return cluster.server.rstrip("/"), ca, user.token

@@ -1,32 +1,18 @@
 """Kubeconfig files that hold their certificates and keys, so that a program needs one file only."""
 
-import base64
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from bigfleet.kube.access.kubeconfig_file import ClusterEntry, UserEntry, encoded, one_cluster, written
 from bigfleet.sim.controlplane.certificates import Pair
 
 
 def write(path: Path, cluster: str, server: str, ca: Path, user: str, pair: Pair) -> None:
     """Write the file by which `user`, who holds `pair`, reaches the cluster."""
-    content: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": _inline(ca)}}],
-        "users": [
-            {
-                "name": user,
-                "user": {"client-certificate-data": _inline(pair.cert), "client-key-data": _inline(pair.key)},
-            }
-        ],
-        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": user}}],
-        "current-context": cluster,
-    }
+    entry = ClusterEntry(server=server, certificate_authority_data=encoded(ca.read_bytes()))
+    who = UserEntry(
+        client_certificate_data=encoded(pair.cert.read_bytes()), client_key_data=encoded(pair.key.read_bytes())
+    )
     path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-
-
-def _inline(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode()
+    path.write_text(yaml.safe_dump(written(one_cluster(cluster, entry, user, who)), sort_keys=False))
