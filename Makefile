@@ -117,9 +117,11 @@ search-laws: warm-up ## hunt for fleets that break a law of the engine (SECONDS=
 	@$(BIN)/python -m tests.engine.oracle.search --seconds $(SECONDS)
 
 .PHONY: generate
-generate: $(STAMP) ## write the wire stubs from api/proto
+generate: $(STAMP) ## write the wire stubs from api/proto, and the reference pages from the code
 	$(call say,generating src/bigfleet/wire/v1alpha1)
 	@$(BIN)/python hack/generate.py
+	$(call say,generating docs/reference)
+	@$(BIN)/python hack/reference.py
 
 .PHONY: build
 build: $(STAMP) ## build wheel and sdist into dist/

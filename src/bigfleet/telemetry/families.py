@@ -58,11 +58,17 @@ class Family(Generic[M]):
 
 
 class Declared(Generic[T]):
-    """One row of a table: a metric's name, and how to make it on a registry."""
+    """One row of a table: what the catalogue of metrics says of a metric, and how to make it on a registry."""
 
-    def __init__(self, name: str, make: Callable[[CollectorRegistry], T]) -> None:
-        self.name = name
-        self.make = make
+    def __init__(
+        self,
+        kind: type[Counter | Gauge | Histogram],
+        name: str,
+        text: str,
+        labels: tuple[Label, ...],
+        make: Callable[[CollectorRegistry], T],
+    ) -> None:
+        self.kind, self.name, self.text, self.labels, self.make = kind, name, text, labels, make
 
     def __get__(self, instance: object, owner: type) -> T:
         # Instances hold what was made under the same name, and that is found before this.
@@ -83,33 +89,50 @@ class MetricTable:
 
 def counter(name: str, text: str) -> Declared[Counter]:
     """A total without labels."""
-    return Declared(name, lambda registry: Counter(name, text, registry=registry))
+    return Declared(Counter, name, text, (), lambda registry: Counter(name, text, registry=registry))
 
 
 def counters(name: str, text: str, *labels: Label) -> Declared[Family[Counter]]:
     """Totals by label."""
-    return Declared(name, lambda registry: Family(Counter(name, text, _names(labels), registry=registry), labels))
+    return Declared(
+        Counter,
+        name,
+        text,
+        labels,
+        lambda registry: Family(Counter(name, text, _names(labels), registry=registry), labels),
+    )
 
 
 def gauge(name: str, text: str) -> Declared[Gauge]:
     """A present value without labels."""
-    return Declared(name, lambda registry: Gauge(name, text, registry=registry))
+    return Declared(Gauge, name, text, (), lambda registry: Gauge(name, text, registry=registry))
 
 
 def gauges(name: str, text: str, *labels: Label) -> Declared[Family[Gauge]]:
     """Present values by label."""
-    return Declared(name, lambda registry: Family(Gauge(name, text, _names(labels), registry=registry), labels))
+    return Declared(
+        Gauge,
+        name,
+        text,
+        labels,
+        lambda registry: Family(Gauge(name, text, _names(labels), registry=registry), labels),
+    )
 
 
 def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Declared[Histogram]:
     """A distribution of seconds without labels."""
-    return Declared(name, lambda registry: Histogram(name, text, registry=registry, buckets=buckets))
+    return Declared(
+        Histogram, name, text, (), lambda registry: Histogram(name, text, registry=registry, buckets=buckets)
+    )
 
 
 def histograms(name: str, text: str, buckets: tuple[float, ...], *labels: Label) -> Declared[Family[Histogram]]:
     """Distributions of seconds by label."""
     return Declared(
+        Histogram,
         name,
+        text,
+        labels,
         lambda registry: Family(Histogram(name, text, _names(labels), registry=registry, buckets=buckets), labels),
     )
 
