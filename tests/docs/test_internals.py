@@ -1,0 +1,60 @@
+"""The pages about the internals name what is there: files, tests, each other, and the hops of the two walks."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERNALS = ROOT / "docs" / "internals"
+PAGES = sorted(INTERNALS.glob("*.md"))
+
+ROOTS = ("src/", "tests/", "bench/", "hack/", "api/", "deploy/", "docs/", "examples/")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+CITED = re.compile(r"`([^`\s]+)`")
+HOP = re.compile(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \| (.+?) \| .+ \|$", re.MULTILINE)
+WALK = re.compile(r"^## Walk ([AB]):(.+?)^\*\*(\d+) hops\.\*\*$", re.MULTILINE | re.DOTALL)
+
+
+def cited(page: Path) -> list[str]:
+    """What a page names as a path of the repository, with a test's name behind `::` where there is one."""
+    return [name for name in CITED.findall(page.read_text()) if name.startswith(ROOTS) and not set("*<") & set(name)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    links = (link for link in LINK.findall(page.read_text()) if "://" not in link)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_path_that_is_named_exists_and_so_does_the_test_in_it(page: Path) -> None:
+    missing = []
+    for name in cited(page):
+        path, _, test = name.partition("::")
+        if not (ROOT / path).exists() or (test and not re.search(rf"\b{test}\b", (ROOT / path).read_text())):
+            missing.append(name)
+    assert missing == []
+
+
+def walks() -> list[tuple[str, list[tuple[str, str, str, str]], int]]:
+    found = WALK.findall((INTERNALS / "data-flow.md").read_text())
+    return [(letter, HOP.findall(text), int(total)) for letter, text, total in found]
+
+
+def test_both_walks_are_counted_hop_by_hop() -> None:
+    assert [letter for letter, *_ in walks()] == ["A", "B"]
+    for _, hops, total in walks():
+        assert [int(number) for number, *_ in hops] == list(range(1, total + 1))
+
+
+@pytest.mark.parametrize("letter", "AB")
+def test_every_hop_leads_from_a_file_to_a_function_of_another(letter: str) -> None:
+    wrong = []
+    for number, source, target, functions in next(hops for name, hops, _ in walks() if name == letter):
+        text = (ROOT / "src" / "bigfleet" / target).read_text()
+        names = [name.split(".")[-1].split("[")[0] for name in CITED.findall(functions)]
+        there = names and all(re.search(rf"\b(?:def|class) {name}\b", text) for name in names)
+        if source == target or not (ROOT / "src" / "bigfleet" / source).is_file() or not there:
+            wrong.append(number)
+    assert wrong == []
