@@ -107,7 +107,9 @@ async def test_it_dials_until_somebody_is_there_and_again_when_the_stream_ends(h
         assert not link.connected
 
 
-async def test_where_it_is_pointed_it_goes_and_comes_home_when_refused_there(home: UnixAddress, tmp_path: Path) -> None:
+async def test_rule_24_where_it_is_pointed_it_goes_and_comes_home_when_refused_there(
+    home: UnixAddress, tmp_path: Path
+) -> None:
     away = UnixAddress(str(tmp_path / "away"))
     calls: list[str] = []
 
@@ -128,7 +130,7 @@ async def test_where_it_is_pointed_it_goes_and_comes_home_when_refused_there(hom
         assert calls[:4] == ["home", "away", "home", "away"]
 
 
-async def test_one_that_never_answers_is_left_for_home(home: UnixAddress, tmp_path: Path) -> None:
+async def test_rule_24_one_that_never_answers_is_left_for_home(home: UnixAddress, tmp_path: Path) -> None:
     away = UnixAddress(str(tmp_path / "away"))
     calls: list[str] = []
 
@@ -158,7 +160,7 @@ async def test_what_is_no_frame_ends_the_session(home: UnixAddress) -> None:
         assert talk.ends[0] == "CANCELLED: it sent what is no frame"
 
 
-async def test_a_replaced_session_waits_longer(home: UnixAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rule_21_a_replaced_session_waits_longer(home: UnixAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
     async def replaces(frames: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:

@@ -7,9 +7,9 @@ from unittest.mock import MagicMock
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bigfleet.kube.objects.kinds import Condition, Node, NodeSpec, NodeStatus
+from bigfleet.kube.objects.kinds import Condition, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus
 from bigfleet.kube.recorder import Occurrence
-from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta
+from bigfleet.model.crd import CapacityRequest, CapacityRequestSpec, ObjectMeta, OwnerReference
 from bigfleet.operator.bootstrap.answers import BootstrapAnswers
 from bigfleet.operator.core import EARLY_SECONDS, Clocks, Core, Parts
 from bigfleet.operator.mirrors.available_capacity import AvailableCapacities
@@ -119,7 +119,7 @@ def test_hello_comes_first_with_our_features_and_a_roll_up_follows(stage: Stage)
     assert len(stage.rollups()[0].needs) == 1
 
 
-def test_nothing_is_rolled_up_before_the_caches_are_whole(stage: Stage) -> None:
+def test_rule_24_nothing_is_rolled_up_before_the_caches_are_whole(stage: Stage) -> None:
     stage.open(synced=False)
     stage.core.view.requests.put(request(priority=5000))
     stage.passes(60)
@@ -166,7 +166,7 @@ def test_requests_are_acknowledged_once_the_shard_took_the_roll_up_that_held_the
     stage.available.rolled_up.assert_called_once()
 
 
-def test_a_refused_roll_up_acknowledges_nothing(stage: Stage) -> None:
+def test_rule_20_a_refused_roll_up_acknowledges_nothing(stage: Stage) -> None:
     stage.core.view.requests.put(request())
     stage.open()
     stage.core.received(pb.ShardMessage(ack=pb.Acknowledgement(rejection_reason="too little")))
@@ -174,7 +174,7 @@ def test_a_refused_roll_up_acknowledges_nothing(stage: Stage) -> None:
     stage.acknowledger.acknowledge.assert_not_called()
 
 
-def test_rows_count_as_covered_only_while_the_shard_has_taken_them(
+def test_rule_23_rows_count_as_covered_only_while_the_shard_has_taken_them(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -201,6 +201,32 @@ def test_rows_count_as_covered_only_while_the_shard_has_taken_them(
     assert len(asked[3]) == 1
 
 
+def test_rule_23_a_pod_that_two_raises_did_not_place_gets_an_event_and_its_row_no_third(stage: Stage) -> None:
+    reason = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+    owner = OwnerReference(api_version="v1", kind="Pod", name="p", uid="uid-p", controller=True)
+    stage.core.view.requests.put(
+        CapacityRequest(
+            metadata=ObjectMeta(name="r", namespace="team", uid="uid-r", owner_references=(owner,)),
+            spec=CapacityRequestSpec(resources={"cpu": "1"}, priority=0),
+        )
+    )
+    stage.core.view.pods.put(
+        Pod(
+            metadata=ObjectMeta(name="p", namespace="team", uid="uid-p"),
+            spec=PodSpec(),
+            status=PodStatus(phase="Pending", conditions=(reason,)),
+        )
+    )
+    stage.open()
+    for _ in range(30):
+        stage.acknowledge()
+        stage.passes(INTERVAL)
+    assert stage.rollups()[0].needs[0].aggregate_resources == {"cpu": "1"}
+    assert stage.rollups()[-1].needs[0].aggregate_resources == {"cpu": "3"}
+    (event,) = stage.events
+    assert (event.regarding.kind, event.regarding.name, event.reason) == ("Pod", "p", "CapacityDoesNotHelp")
+
+
 def test_a_node_is_reported_and_ready_is_said_once(stage: Stage) -> None:
     stage.open()
     stage.hears("configured", provider_id="sim://i-1", node_name="m")
@@ -221,7 +247,7 @@ def test_one_that_is_lost_leaves_a_node_behind(stage: Stage) -> None:
     stage.left_nodes.left.assert_called_once_with("m", "sim://i-1")
 
 
-def test_a_machine_that_no_session_names_any_more_does_not_count_as_moving(
+def test_rule_23_a_machine_that_no_session_names_any_more_does_not_count_as_moving(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
@@ -267,7 +293,7 @@ def test_each_frame_goes_to_whom_it_concerns(stage: Stage) -> None:
         called.assert_called_once()
 
 
-def test_a_request_that_cannot_be_counted_gets_an_event_that_names_the_field(stage: Stage) -> None:
+def test_rule_20_a_request_that_cannot_be_counted_gets_an_event_that_names_the_field(stage: Stage) -> None:
     stage.core.view.requests.put(request("bad", cpu="9E"))
     (event,) = stage.events
     assert (event.regarding.kind, event.regarding.name, event.reason) == ("CapacityRequest", "bad", "RequestRefused")

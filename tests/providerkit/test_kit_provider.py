@@ -151,7 +151,7 @@ class Hasty(Toy):
 
 
 class TestNoHostOutlivesItsMachine:
-    async def test_a_timed_out_create_fails_and_its_late_host_is_ended_before_the_machine_leaves_failed(self) -> None:
+    async def test_rule_4_a_late_host_of_a_timed_out_create_is_ended_before_the_machine_leaves_failed(self) -> None:
         backend = Hasty()
         backend.gates["create"] = asyncio.Event()
         async with provider(backend) as subject:
@@ -163,7 +163,7 @@ class TestNoHostOutlivesItsMachine:
             await reaches(subject, S.SPECULATIVE)
             assert backend.hosts == {}
 
-    async def test_a_new_create_out_of_failed_ends_the_late_host_first(self) -> None:
+    async def test_rule_4_a_new_create_out_of_failed_ends_the_late_host_first(self) -> None:
         backend = Hasty()
         backend.gates["create"] = asyncio.Event()
         async with provider(backend) as subject:
@@ -176,7 +176,7 @@ class TestNoHostOutlivesItsMachine:
             assert backend.hosts == {entry.token: entry.host}
             assert entry.host != "late"
 
-    async def test_a_host_that_comes_to_light_after_the_machine_moved_on_is_swept(self) -> None:
+    async def test_rule_4_a_host_that_comes_to_light_after_the_machine_moved_on_is_swept(self) -> None:
         backend = Hasty()
         backend.gates["create"] = asyncio.Event()
         async with provider(backend) as subject:
@@ -188,7 +188,7 @@ class TestNoHostOutlivesItsMachine:
             await until(lambda: backend.hosts == {})
             await until(lambda: not subject.ledger.get("m-0").doubts)
 
-    async def test_it_does_not_leave_failed_while_the_substrate_cannot_be_asked(self) -> None:
+    async def test_rule_4_a_machine_does_not_leave_failed_while_the_substrate_cannot_be_asked(self) -> None:
         backend = Toy()
         backend.errors |= {"create": "no", "describe": "the cloud is down"}
         async with provider(backend) as subject:
@@ -201,6 +201,21 @@ class TestNoHostOutlivesItsMachine:
             await ask(subject, Call.DELETE)
             await reaches(subject, S.SPECULATIVE)
 
+    async def test_rule_4_the_token_is_durable_before_the_substrate_hears_of_it(self) -> None:
+        store = Remembering()
+        tokens: list[tuple[str, str]] = []
+
+        class Watchful(Toy):
+            async def create(self, job: Job) -> str:
+                tokens.append((job.token, store.entries[job.machine].token))
+                return await super().create(job)
+
+        async with provider(Watchful(), store) as subject:
+            await created(subject)
+        ((told, kept),) = tokens
+        assert told
+        assert told == kept
+
     async def test_a_create_that_made_nothing_is_no_success(self) -> None:
         class Silent(Toy):
             async def create(self, job: Job) -> str:
@@ -210,7 +225,7 @@ class TestNoHostOutlivesItsMachine:
             await ask(subject, Call.CREATE)
             assert "must name the host" in (await reaches(subject, S.FAILED)).last_error
 
-    def test_a_backend_that_creates_must_describe_and_delete(self) -> None:
+    def test_rule_4_a_backend_that_creates_must_describe_and_delete(self) -> None:
         class NoDescribe(Hardware):
             async def create(self, job: Job) -> str:
                 return "h"
@@ -290,7 +305,7 @@ class TestUnaskedChanges:
 
 
 class TestDurability:
-    async def test_an_interrupted_create_adopts_the_host_that_its_token_made(self) -> None:
+    async def test_rule_4_an_interrupted_create_adopts_the_host_that_its_token_made(self) -> None:
         store, hosts = Remembering(), dict[str, str]()
         backend = Toy(hosts=hosts)
         backend.gates["create"] = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Placement feedback (protocol.md 23): raised only when covered and still, by so much and no further, and let go."""
+"""Placement feedback (protocol rule 23): raised only when covered and still, by so much and no further, and let go."""
 
 from collections.abc import Collection
 
@@ -46,13 +46,13 @@ def asked(feedback: PlacementFeedback, pods: int = 10) -> int:
     return dict(row.aggregate)["cpu"] // 1000
 
 
-def test_a_covered_row_is_raised_by_its_unschedulable_pods() -> None:
+def test_rule_23_a_covered_row_is_raised_by_its_unschedulable_pods() -> None:
     feedback = Patient()
     assert feedback.judged(placed(3)) == []
     assert asked(feedback) == 13
 
 
-def test_nothing_is_raised_while_short_moving_or_unanswered() -> None:
+def test_rule_23_nothing_is_raised_while_short_moving_or_unanswered() -> None:
     feedback = Patient()
     feedback.judged(placed(3, covered=()))
     feedback.judged(placed(3, moving=True))
@@ -60,7 +60,7 @@ def test_nothing_is_raised_while_short_moving_or_unanswered() -> None:
     assert asked(feedback) == 10
 
 
-def test_nodes_that_have_just_come_are_given_time() -> None:
+def test_rule_23_nodes_that_have_just_come_are_given_time() -> None:
     feedback = PlacementFeedback()
     feedback.judge(placed(3, moving=True), 0.0)
     feedback.judge(placed(3), 1.0)
@@ -71,7 +71,7 @@ def test_nodes_that_have_just_come_are_given_time() -> None:
     assert asked(feedback) == 13
 
 
-def test_pods_that_have_just_come_into_a_still_cluster_are_given_time() -> None:
+def test_rule_23_pods_that_have_just_come_into_a_still_cluster_are_given_time() -> None:
     feedback = PlacementFeedback()
     feedback.judge(placed(0), 0.0)
     # Eight come; the shard has answered for the demand without them, and no machine moves for them yet.
@@ -84,7 +84,7 @@ def test_pods_that_have_just_come_into_a_still_cluster_are_given_time() -> None:
     assert asked(feedback) == 19
 
 
-def test_after_two_raises_that_placed_none_there_is_no_third_and_it_is_said_once() -> None:
+def test_rule_23_after_two_raises_that_placed_none_there_is_no_third_and_it_is_said_once() -> None:
     feedback = Patient()
     assert [feedback.judged(placed(2)) for _ in range(2)] == [[], []]
     assert asked(feedback) == 14
@@ -93,14 +93,14 @@ def test_after_two_raises_that_placed_none_there_is_no_third_and_it_is_said_once
     assert asked(feedback) == 14
 
 
-def test_a_raise_that_placed_some_does_not_count_against_the_next() -> None:
+def test_rule_23_a_raise_that_placed_some_does_not_count_against_the_next() -> None:
     feedback = Patient()
     for left in (5, 4, 3, 2, 1):
         assert feedback.judged(placed(left)) == []
     assert asked(feedback) == 25
 
 
-def test_it_is_let_go_only_as_far_as_nodes_stand_empty_and_not_while_pods_wait() -> None:
+def test_rule_23_it_is_let_go_only_as_far_as_nodes_stand_empty_and_not_while_pods_wait() -> None:
     feedback = Patient()
     feedback.judged(placed(3))
     feedback.judged(placed(0))
@@ -114,7 +114,7 @@ def test_it_is_let_go_only_as_far_as_nodes_stand_empty_and_not_while_pods_wait()
     assert feedback.units == {}
 
 
-def test_a_row_that_nobody_asks_for_is_not_held_up_by_a_raise() -> None:
+def test_rule_23_a_row_that_nobody_asks_for_is_not_held_up_by_a_raise() -> None:
     feedback = Patient()
     feedback.judged(placed(3))
     other = need(4, priority=9)
@@ -123,7 +123,9 @@ def test_a_row_that_nobody_asks_for_is_not_held_up_by_a_raise() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.booleans(), st.integers(0, 3))))
-def test_it_never_asks_for_less_and_without_trouble_for_no_more(steps: list[tuple[int, bool, bool, int]]) -> None:
+def test_rule_23_it_never_asks_for_less_and_without_trouble_for_no_more(
+    steps: list[tuple[int, bool, bool, int]],
+) -> None:
     feedback = Patient()
     trouble = 0
     for pods, is_short, moving, empty in steps:
