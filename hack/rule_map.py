@@ -1,6 +1,6 @@
 """Writes `docs/internals/rule-map.md`: the code that cites each rule, section and law, and the tests that guard it.
 
-Run it with `python -m hack.rule_map`. A test holds the committed file to what this would write.
+`make generate` runs it (`python -m hack.rule_map`). A test holds the committed file to what this would write.
 """
 
 import re
@@ -17,7 +17,7 @@ _LAW_TEST = re.compile(r"^\s*(?:async )?def test_law_(\d+)_\w+\(", re.MULTILINE)
 _LEGEND = """\
 # From rule to code to test
 
-Written by `python -m hack.rule_map`; not edited by hand. *Code* is what cites the law under `src/`. *Tests* carry its
+Written by `make generate`; not edited by hand. *Code* is what cites the law under `src/`. *Tests* carry its
 number in their names, as [protocol.md](protocol.md#how-to-cite) says. *Cited in* is everything else under `tests/` and
 `bench/` that names it. For the engine's sections that is the oracle, which states them once more and which the engine
 must equal.

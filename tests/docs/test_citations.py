@@ -77,7 +77,7 @@ def test_the_page_of_behaviours_has_those_that_the_suite_checks_with_their_profi
 
 
 def test_the_map_is_up_to_date() -> None:
-    assert (ROOT / MAP).read_text(encoding="utf-8") == render(), "run: python -m hack.rule_map"
+    assert (ROOT / MAP).read_text(encoding="utf-8") == render(), "stale: run `make generate`"
 
 
 # Each of the above can fail.
