@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -9,11 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
-_FILE = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|pyi|md|yaml|yml|json|proto|binpb|toml|sh|j2))(?:::[^`]*)?`")
+_FILE = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|pyi|md|yaml|yml|json|proto|binpb|toml|sh|j2))(?:::([^`]+))?`")
 _MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 _NOT_IN_A_SLUG = re.compile(r"[^\w\- ]")
-# A page may name a file from its own folder, from the root of the tree, or from the package.
-_STARTS = (ROOT, ROOT / "src", ROOT / "src" / "bigfleet")
+_TREES = ("api", "bench", "deploy", "docs", "examples", "hack", "src", "tests")
 
 
 def broken_links(page: Path, text: str) -> Iterator[str]:
@@ -29,11 +29,30 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
             yield f"{target}: no such heading"
 
 
-def missing_files(page: Path, text: str) -> Iterator[str]:
-    """Files that the page names by a path and that the tree does not have."""
-    for name in _FILE.findall(_FENCE.sub("", text)):
-        if not any((start / name).exists() for start in (page.parent, *_STARTS)):
+def missing_files(text: str) -> Iterator[str]:
+    """Files that the text names by a path, or tests in them, that the tree does not have.
+
+    A page may leave out the beginning of a path: `load/layout.py` is a file of the engine.
+    """
+    for name, test in _FILE.findall(_FENCE.sub("", text)):
+        places = [path for path in _tree() if f"/{path}".endswith(f"/{name}")]
+        if not places:
             yield name
+        elif test and not any(_has(ROOT / path, test) for path in places):
+            yield f"{name}::{test}"
+
+
+def _has(path: Path, test: str) -> bool:
+    """Whether the file has the class or function; its name may be cut short by an ellipsis."""
+    *_, name = test.split("::")
+    start, dots, _ = name.partition("\u2026")
+    return re.search(rf"(?:def|class) {re.escape(start)}" + ("" if dots else r"\b"), path.read_text()) is not None
+
+
+@cache
+def _tree() -> tuple[str, ...]:
+    found = [path for top in _TREES for path in (ROOT / top).rglob("*") if path.is_file()]
+    return tuple(path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts)
 
 
 def _slugs(text: str) -> set[str]:
