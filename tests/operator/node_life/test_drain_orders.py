@@ -67,7 +67,7 @@ async def test_a_repeat_after_the_end_reports_the_end_again_at_once(server: Fake
         assert life.reports() == [("n1", "DRAINED")] * 2
 
 
-async def test_a_withdrawn_reclaim_uncordons_and_evicts_no_more(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_22_a_withdrawn_reclaim_uncordons_and_evicts_no_more(server: FakeServer, clock: FakeClock) -> None:
     server.node("n1")
     server.pod("web-1", "n1", app="web")
     server.budgets["web"] = 1

@@ -17,7 +17,7 @@ from tests.operator.node_life.drain_stage import Kind, Life, annotations, living
 # Restarts.
 
 
-async def test_a_new_life_goes_on_before_there_is_a_session(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_22_a_new_life_goes_on_before_there_is_a_session(server: FakeServer, clock: FakeClock) -> None:
     server.node("n1")
     server.pod("web-1", "n1", app="web")
     server.budgets["web"] = 1

@@ -100,7 +100,7 @@ async def test_once_is_enough_where_the_deadline_is_close(server: FakeServer, gr
         assert life.reports() == [("n1", "DRAINED")] * reports
 
 
-async def test_the_cordon_and_its_annotations_are_one_patch(server: FakeServer) -> None:
+async def test_rule_22_the_cordon_and_its_annotations_are_one_patch(server: FakeServer) -> None:
     server.node("n1")
     async with living(server) as life:
         life.reclaim("n1")
@@ -154,7 +154,9 @@ async def test_a_budget_that_blocks_is_respected_until_it_allows(server: FakeSer
         assert len(tries) < 20
 
 
-async def test_a_reclaim_that_a_budget_blocks_to_the_end_is_given_up(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_14_a_reclaim_that_a_budget_blocks_to_the_end_is_given_up(
+    server: FakeServer, clock: FakeClock
+) -> None:
     server.node("n1")
     server.pod("web-1", "n1", app="web")
     server.pod("other", "n1", deletionTimestamp="2026-11-15T12:00:00Z")
@@ -267,7 +269,9 @@ async def test_a_node_is_found_by_its_provider_id_and_reported_under_the_shards_
 # UIDs.
 
 
-async def test_a_node_made_anew_under_the_same_name_is_not_touched(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_22_a_node_made_anew_under_the_same_name_is_not_touched(
+    server: FakeServer, clock: FakeClock
+) -> None:
     server.node("n1")
     server.pod("web-1", "n1", app="web")
     server.budgets["web"] = 1

@@ -84,7 +84,9 @@ def renew(server: FakeServer, name: str = "m-1", ago: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize("state", ["IDLE", "DELETING", "SPECULATIVE"])
-async def test_a_node_left_over_goes_once_its_lease_is_old(server: FakeServer, clock: FakeClock, state: str) -> None:
+async def test_rule_22_a_node_left_over_goes_once_its_lease_is_old(
+    server: FakeServer, clock: FakeClock, state: str
+) -> None:
     server.node("m-1", provider_id="sim://h1")
     renew(server, ago=10)
     async with living(server) as life:
@@ -105,7 +107,7 @@ async def test_a_node_in_use_stays_however_old_its_lease(server: FakeServer, clo
     assert server.names(NODES) == ["m-1"]
 
 
-async def test_a_lease_that_is_still_renewed_keeps_its_node(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_22_a_lease_that_is_still_renewed_keeps_its_node(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://h1")
     async with living(server) as life:
         for _ in range(30):
@@ -343,7 +345,7 @@ async def test_few_calls_are_made_for_a_node_that_stays(server: FakeServer, cloc
 # Before a machine joins.
 
 
-async def test_the_way_is_cleared_of_old_nodes_and_of_no_live_one(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_22_the_way_is_cleared_of_old_nodes_and_of_no_live_one(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://earlier")
     renew(server, ago=9999)
     async with living(server) as life:
@@ -407,7 +409,7 @@ async def test_each_step_of_a_node_is_said_once(server: FakeServer) -> None:
         assert life.ready == ["m-1"]
 
 
-async def test_ready_is_never_taken_back_within_a_binding(server: FakeServer) -> None:
+async def test_rule_16_ready_is_never_taken_back_within_a_binding(server: FakeServer) -> None:
     server.node("m-1", provider_id="sim://h1")
     async with living(server) as life:
         life.heard("CONFIGURED")
@@ -445,7 +447,7 @@ async def test_the_next_binding_starts_anew(server: FakeServer) -> None:
         assert life.said() == ["READY", "ABSENT", "NOT_READY"]
 
 
-async def test_a_node_from_before_the_request_does_not_count(server: FakeServer, clock: FakeClock) -> None:
+async def test_rule_22_a_node_from_before_the_request_does_not_count(server: FakeServer, clock: FakeClock) -> None:
     server.node("m-1", provider_id="sim://h1")
     async with living(server) as life:
         life.asked["m-1"] = clock.wall() + timedelta(seconds=1)
