@@ -254,7 +254,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------- decisions and life
 
-_SUPERSEDES = re.compile(r"^\*\*Supersedes\.\*\*(.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_SUPERSEDES = re.compile(r"\bSupersedes\b\W+((?:[^.\n]|\n(?!\n))*)")
 
 
 def adr_page() -> str:
@@ -275,7 +275,7 @@ def adr_page() -> str:
     return (
         "# Decisions\n\n" + _WRITTEN + "One page a decision: context, decision, consequences. "
         "[ADR 1](0001-record-decisions.md) says when one is written.\nA page is never rewritten. A later page takes "
-        "its place and says so in a paragraph that begins with `**Supersedes.** ADR N`, or\n`ADR N in part`, from "
+        "its place and says so in a sentence: *Supersedes ADR N*, or *Supersedes ADR N\nin part*, from "
         "which this index is made. Where a rule of [the protocol](../internals/protocol.md) or\n[the engine]"
         "(../internals/engine.md) and a decision differ, the rule wins, and the difference is a bug to report.\n\n"
         + _table(("", "decision", "status"), rows)

@@ -106,7 +106,9 @@ def test_a_decision_that_was_overtaken_says_by_which(
     (tmp_path / "adr").mkdir()
     (tmp_path / "adr" / "0001-first.md").write_text("# 1. First\n\n**Context.** None.\n")
     (tmp_path / "adr" / "0002-second.md").write_text("# 2. Second\n\n**Context.** None.\n")
-    (tmp_path / "adr" / "0003-third.md").write_text("# 3. Third\n\n**Supersedes.** ADR 1 in part, and ADR 2.\n")
+    (tmp_path / "adr" / "0003-third.md").write_text(
+        "# 3. Third\n\n**Context.** Supersedes ADR 1 in part,\nand ADR 2. ADR 3 stays.\n"
+    )
     monkeypatch.setattr(reference, "_DOCS", tmp_path)
     page = reference.adr_page()
     assert "| First | Superseded in part by [3](0003-third.md) |" in page
