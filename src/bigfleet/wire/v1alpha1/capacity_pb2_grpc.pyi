@@ -3,8 +3,9 @@
 isort:skip_file
 What a cluster needs, in the words that every other file uses: roll-ups, needs, requirements, spread and penalty buckets.
 
-In all five files a number below 100 belongs to the shared contract. From 100 up the field is ours: whoever does not know
-it skips it and works as before, and its comment says what a missing value means.
+In the five files of the shared contract a field number below 100 belongs to the contract. A field from 100 up is ours: a peer
+that does not know it skips it and works as before, and its comment says what a missing value means. shardadmin.proto is
+wholly ours.
 """
 
 from collections import abc as _abc

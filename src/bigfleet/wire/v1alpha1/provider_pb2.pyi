@@ -29,11 +29,11 @@ class _MachineStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MachineS
     MACHINE_STATE_UNSPECIFIED: _MachineState.ValueType  # 0
     """Not set. A record that carries it is refused."""
     MACHINE_STATE_SPECULATIVE: _MachineState.ValueType  # 1
-    """Could be had: an offer, a free slot, an unbought instance. No host, no cluster."""
+    """The machine could be had: an offer, a free slot, an unbought instance. No host, no cluster."""
     MACHINE_STATE_CREATING: _MachineState.ValueType  # 2
     """Being bought or powered on."""
     MACHINE_STATE_IDLE: _MachineState.ValueType  # 3
-    """There, and nobody's. Host set, no cluster."""
+    """The host exists and serves no cluster. Host set, no cluster."""
     MACHINE_STATE_CONFIGURING: _MachineState.ValueType  # 4
     """Joining a cluster. Host and cluster set from here on."""
     MACHINE_STATE_CONFIGURED: _MachineState.ValueType  # 5
@@ -51,11 +51,11 @@ class MachineState(_MachineState, metaclass=_MachineStateEnumTypeWrapper):
 MACHINE_STATE_UNSPECIFIED: MachineState.ValueType  # 0
 """Not set. A record that carries it is refused."""
 MACHINE_STATE_SPECULATIVE: MachineState.ValueType  # 1
-"""Could be had: an offer, a free slot, an unbought instance. No host, no cluster."""
+"""The machine could be had: an offer, a free slot, an unbought instance. No host, no cluster."""
 MACHINE_STATE_CREATING: MachineState.ValueType  # 2
 """Being bought or powered on."""
 MACHINE_STATE_IDLE: MachineState.ValueType  # 3
-"""There, and nobody's. Host set, no cluster."""
+"""The host exists and serves no cluster. Host set, no cluster."""
 MACHINE_STATE_CONFIGURING: MachineState.ValueType  # 4
 """Joining a cluster. Host and cluster set from here on."""
 MACHINE_STATE_CONFIGURED: MachineState.ValueType  # 5

@@ -48,7 +48,7 @@ Global___SetActuationRequest: _TypeAlias = SetActuationRequest  # noqa: Y015
 
 @_typing.final
 class SetActuationResponse(_message.Message):
-    """Ours. It is so, and durable."""
+    """Ours. Actuation is as the request asked, and that is durable."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -361,7 +361,7 @@ class ProviderStanding(_message.Message):
     listed: _builtins.bool
     """Whether it has been listed in full since the shard started."""
     seconds_since_list: _builtins.int
-    """How long ago the last List ended well. Says something only when listed."""
+    """How long ago the last List ended well. Has a meaning only when listed is true."""
     last_error: _builtins.str
     """What went wrong last, for a person. Empty when it is reachable."""
     machines: _builtins.int

@@ -77,7 +77,7 @@ class ShardAdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListClusters(self, request, context):
-        """All clusters that the shard has met and not forgotten wholly.
+        """All clusters that the shard has met. A forgotten cluster is among them while machines are still bound to it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -25,7 +25,7 @@ class ShardAdminStub:
     it, FAILED_PRECONDITION while it is connected. Needs an admin.
     """
     ListClusters: _aio.UnaryUnaryMultiCallable[_shardadmin_pb2.ShardAdminListClustersRequest, _shardadmin_pb2.ShardAdminListClustersResponse]
-    """All clusters that the shard has met and not forgotten wholly."""
+    """All clusters that the shard has met. A forgotten cluster is among them while machines are still bound to it."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_shardadmin_pb2.GetStatusRequest, _shardadmin_pb2.GetStatusResponse]
     """How the shard is."""
 
@@ -56,7 +56,7 @@ class ShardAdminServicer(metaclass=_abc_1.ABCMeta):
         request: _shardadmin_pb2.ShardAdminListClustersRequest,
         context: _aio.ServicerContext[_shardadmin_pb2.ShardAdminListClustersRequest, _abc.Awaitable[_shardadmin_pb2.ShardAdminListClustersResponse]],
     ) -> _abc.Awaitable[_shardadmin_pb2.ShardAdminListClustersResponse]:
-        """All clusters that the shard has met and not forgotten wholly."""
+        """All clusters that the shard has met. A forgotten cluster is among them while machines are still bound to it."""
 
     @_abc_1.abstractmethod
     def GetStatus(

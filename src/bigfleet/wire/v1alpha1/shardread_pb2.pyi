@@ -179,7 +179,9 @@ class NeedView(_message.Message):
     same_satisfiable: _builtins.bool
     """True when some domain can hold the whole gang."""
     acquisition_parked: _builtins.bool
-    """True while the shard acquires nothing for it, because nothing has changed since it last failed to."""
+    """True while the shard acquires nothing for it, whatever is free: its cluster's demand is not live, the need is held out, or
+    no domain can hold the gang.
+    """
     parked_age_cycles: _builtins.int
     """For how many cycles it has been parked."""
     age_cycles_unmet: _builtins.int
