@@ -1,7 +1,7 @@
 """Load for a shard, as a process of its own: many clusters on few connections, and how soon roll-ups are acknowledged.
 
-`python -m bench.shard_load --target HOST:PORT --clusters 1000 --rate 1000 --seconds 600`. One JSON line a second goes
-to stderr, one with everything to stdout at the end.
+`python -m bench.shard_load --target HOST:PORT --clusters 1000 --rate 1000 --seconds 600` writes one JSON line a second
+to stderr, and at the end one with all figures to stdout.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from bigfleet.sim.load.load import Load, Options
 
 
 def options_of(arguments: Sequence[str]) -> Options:
-    """What a command line asks for; it ends the program where that makes no sense."""
+    """The options of a command line; a mistake in it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m bench.shard_load", description="Put a shard under load.")
     defaults = Options(target="")
     parser.add_argument("--target", required=True, metavar="HOST:PORT", help="the shard, without TLS")
@@ -53,7 +53,7 @@ def _tell(figures: dict[str, object]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it as told."""
+    """Run the load that the command line describes."""
     options = options_of(arguments)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

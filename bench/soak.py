@@ -1,6 +1,6 @@
 """`make soak`: the long forms of what `make test` and `make bench` do in short. Each part stops by itself.
 
-`python -m bench.soak` runs all of them in about half an hour; `python -m bench.soak days` one.
+`python -m bench.soak` runs all parts in about half an hour; `python -m bench.soak days` runs one.
 """
 
 import os
@@ -21,7 +21,7 @@ IDLE = 10_000
 
 
 def streams(report: Report) -> None:
-    """A thousand streams and as many roll-ups a second, for ten minutes, with nearly all machines bound."""
+    """A thousand streams and a thousand roll-ups a second, for ten minutes, with nearly all machines bound."""
     shard.streams(report, int(MINUTES * 60), pods=65, settle=60)
 
 
@@ -36,7 +36,7 @@ def rates(report: Report) -> None:
 
 
 def idle(report: Report) -> None:
-    """Ten thousand streams that hardly say anything."""
+    """Ten thousand streams with one roll-up a minute each."""
     shard.streams(report, 60, rate=IDLE // 60, clusters=IDLE, pods=1, settle=90)
 
 

@@ -1,6 +1,6 @@
-"""Writes what docs can say by reading the code: docs/reference, the index of docs/adr, the drawing of a machine's life.
+"""Writes the docs that are made from code: docs/reference, the index of docs/adr, the drawing of a machine's life.
 
-`make generate` runs it; tests/docs/test_reference.py compares what it would write with what is there. Nothing here
+`make generate` runs this; tests/docs/test_reference.py compares what it would write with what is there. Nothing here
 depends on the terminal, the environment or the clock.
 """
 
@@ -254,29 +254,31 @@ def _type(schema: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------------------- decisions and life
 
-_SUPERSEDES = re.compile(r"\bSupersedes\b\W+((?:[^.\n]|\n(?!\n))*)")
+_ADR_HEAD = re.compile(r"# (\d+)\. (.+)\n\nStatus: (.+)\n")
 
 
 def adr_page() -> str:
-    """The index of decisions, with what became of each."""
-    titles: dict[int, tuple[str, str]] = {}
-    status: dict[int, str] = {}
+    """The index of decisions, with the status of each."""
+    pages: dict[int, tuple[str, str, str]] = {}
     for path in sorted((_DOCS / "adr").glob("[0-9]*.md")):
-        text = path.read_text()
-        found = re.match(r"# (\d+)\. (.+)\n", text)
+        found = _ADR_HEAD.match(path.read_text())
         if found is None or int(found[1]) != int(path.name[:4]):
-            raise PageError(f"{path.name} must begin with `# N. Title`, N being the number of the file")
-        number = int(found[1])
-        titles[number] = found[2], path.name
-        for said in _SUPERSEDES.findall(text):
-            for older, part in re.findall(r"ADR (\d+)( in part)?", said):
-                status[int(older)] = f"Superseded{part} by [{number}]({path.name})"
-    rows = [(f"[{n}]({name})", title, status.get(n, "Accepted")) for n, (title, name) in titles.items()]
+            raise PageError(f"{path.name} must begin with `# N. Title`, N being its number, and a line `Status: …`")
+        pages[int(found[1])] = path.name, found[2], found[3][:1].upper() + found[3][1:].rstrip(".")
+
+    def linked(number: re.Match[str]) -> str:
+        if int(number[0]) not in pages:
+            raise PageError(f"docs/adr: a status names ADR {number[0]}, and there is no such page")
+        return f"[{int(number[0])}]({pages[int(number[0])][0]})"
+
+    rows = [
+        (f"[{n}]({name})", title, re.sub(r"\b\d{4}\b", linked, status)) for n, (name, title, status) in pages.items()
+    ]
     return (
         "# Decisions\n\n" + _WRITTEN + "One page a decision: context, decision, consequences. "
-        "[ADR 1](0001-record-decisions.md) says when one is written.\nA page is never rewritten. A later page takes "
-        "its place and says so in a sentence: *Supersedes ADR N*, or *Supersedes ADR N\nin part*, from "
-        "which this index is made. Where a rule of [the protocol](../internals/protocol.md) or\n[the engine]"
+        "[ADR 1](0001-record-decisions.md) says when one is written, "
+        "and\n[ADR 23](0023-how-a-page-may-change.md) how a "
+        "page may change. Where a rule of [the protocol](../internals/protocol.md) or\n[the engine]"
         "(../internals/engine.md) and a decision differ, the rule wins, and the difference is a bug to report.\n\n"
         + _table(("", "decision", "status"), rows)
     )

@@ -104,13 +104,22 @@ def test_a_decision_that_was_overtaken_says_by_which(
     reference: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "adr").mkdir()
-    (tmp_path / "adr" / "0001-first.md").write_text("# 1. First\n\n**Context.** None.\n")
-    (tmp_path / "adr" / "0002-second.md").write_text("# 2. Second\n\n**Context.** None.\n")
-    (tmp_path / "adr" / "0003-third.md").write_text(
-        "# 3. Third\n\n**Context.** Supersedes ADR 1 in part,\nand ADR 2. ADR 3 stays.\n"
-    )
+    (tmp_path / "adr" / "0001-first.md").write_text("# 1. First\n\nStatus: Amended by 0003 (the half of it)\n")
+    (tmp_path / "adr" / "0002-second.md").write_text("# 2. Second\n\nStatus: Superseded by 0003.\n")
+    (tmp_path / "adr" / "0003-third.md").write_text("# 3. Third\n\nStatus: accepted\n")
     monkeypatch.setattr(reference, "_DOCS", tmp_path)
     page = reference.adr_page()
-    assert "| First | Superseded in part by [3](0003-third.md) |" in page
+    assert "| First | Amended by [3](0003-third.md) (the half of it) |" in page
     assert "| Second | Superseded by [3](0003-third.md) |" in page
     assert "| Third | Accepted |" in page
+
+
+@pytest.mark.parametrize("head", ["**Context.** None.", "Status: Amended by 0007"])
+def test_a_decision_without_a_status_or_with_one_that_names_no_page_is_refused(
+    reference: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    (tmp_path / "adr").mkdir()
+    (tmp_path / "adr" / "0001-first.md").write_text(f"# 1. First\n\n{head}\n")
+    monkeypatch.setattr(reference, "_DOCS", tmp_path)
+    with pytest.raises(reference.PageError, match=r"0001-first\.md must begin|names ADR 0007"):
+        reference.adr_page()

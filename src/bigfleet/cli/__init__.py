@@ -1,7 +1,7 @@
 """The programs: argument parsing and wiring, nothing else.
 
-One file for each command of `bigfleet`. `program` is what all programs share; `bigfleetctl` is in `ctl`; `demo` and
-`requests` hold what their commands need beside the command itself.
+One file for each command of `bigfleet`. `program` and `wording` are what several commands share; `bigfleetctl` is in
+`ctl`; `demo` is the folder of a command with many parts; `requests` reads and shows what `bigfleet rollup` adds up.
 """
 
 import os

@@ -7,7 +7,7 @@ import typer
 import bigfleet
 from bigfleet.cli import dev, provider, providerkit
 from bigfleet.cli.all_in_one import ALL_IN_ONE_EPILOG, all_in_one
-from bigfleet.cli.conformance import EPILOG, conformance
+from bigfleet.cli.conformance import CONFORMANCE_EPILOG, conformance
 from bigfleet.cli.demo.command import DEMO_EPILOG, demo
 from bigfleet.cli.operator import OPERATOR_EPILOG, operator
 from bigfleet.cli.pod_controller import POD_CONTROLLER_EPILOG, pod_controller
@@ -33,7 +33,7 @@ app.command(epilog=SHARD_EPILOG)(shard)
 app.command(epilog=OPERATOR_EPILOG)(operator)
 app.command("pod-controller", epilog=POD_CONTROLLER_EPILOG)(pod_controller)
 app.command(epilog=ROLLUP_EPILOG)(rollup)
-app.command(epilog=EPILOG)(conformance)
+app.command(epilog=CONFORMANCE_EPILOG)(conformance)
 
 
 def _version(wanted: bool) -> None:

@@ -22,7 +22,7 @@ from bigfleet.transport.identity import Kind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 
-EPILOG = (
+CONFORMANCE_EPILOG = (
     "Examples: bigfleet conformance --target 127.0.0.1:9001 · "
     "bigfleet conformance --target 127.0.0.1:9001 --profile cloud,fault --only B3,B501 --report out · "
     "bigfleet conformance --target unix:/tmp/p.sock --launch 'my-provider --listen unix:/tmp/p.sock --state p.db'"

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from bigfleet.cli.program import check_id, console
-from bigfleet.cli.requests.manifests import examples, read_requests
-from bigfleet.cli.requests.rollup_table import show
+from bigfleet.cli.requests.manifests import example_requests, read_requests
+from bigfleet.cli.requests.rollup_table import show_rollup
 from bigfleet.model.demand.aggregate import aggregate
 from bigfleet.model.demand.need import Rollup
 
@@ -29,8 +29,8 @@ def rollup(
     sends the rows to its shard every few seconds. Each roll-up replaces the one before.
     """
     check_id(cluster_id, "--cluster-id")
-    requests = read_requests(paths or [examples()])
-    show(
+    requests = read_requests(paths or [example_requests()])
+    show_rollup(
         Rollup(cluster_id=cluster_id, timestamp_unix_nanos=time.time_ns(), needs=aggregate(requests)),
         len(requests),
         console(),

@@ -253,7 +253,7 @@ cycle 412, decided 2023-11-14 22:13:20 UTC
 machines: 1,002 (Configured 1,000, Idle 2)
 actions in flight: 3 (Preempt 1, Provision 2)
 provider cloud: reachable, listed 4 s ago, 1,001 machines
-provider dusk: UNREACHABLE (no error told), not listed yet, 0 machines
+provider dusk: UNREACHABLE (no error reported), not listed yet, 0 machines
 provider metal: UNREACHABLE (no route to host), listed 5 min 12 s ago, 1 machine
 """
 

@@ -12,14 +12,14 @@ from bigfleet.cli.ctl.need_words import (
     asks,
     explain,
     has,
+    inspected_need,
     missing,
     on_their_way,
     span,
-    told,
     unmet_for,
 )
-from bigfleet.cli.ctl.shard_client import Answer, Surroundings
-from bigfleet.cli.ctl.shard_tables import nothing, show_clusters, show_needs
+from bigfleet.cli.ctl.shard_client import InspectedNeeds, ShardState
+from bigfleet.cli.ctl.shard_tables import show_clusters, show_needs, why_no_needs
 from bigfleet.cli.wording import conditions
 from bigfleet.model.demand.need import Need
 from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
@@ -122,12 +122,12 @@ WORDS = {
 
 @pytest.mark.parametrize(("of", "fields", "why", "after"), WORDS.values(), ids=WORDS)
 def test_a_reason_has_its_sentence_and_its_next_step(of: Need, fields: dict[str, Any], why: str, after: str) -> None:
-    assert explain(told(short(of, **fields)), None) == Explanation(why, after)
+    assert explain(inspected_need(short(of, **fields)), None) == Explanation(why, after)
 
 
 def test_a_need_that_the_shard_parked_for_a_live_cluster_waits_for_its_operator_s_user_data() -> None:
     live = ClusterStanding(cluster_id="shop", live=True)
-    assert explain(told(short(STARVED, acquisition_parked=True)), live) == Explanation(
+    assert explain(inspected_need(short(STARVED, acquisition_parked=True)), live) == Explanation(
         "The cluster's operator had no user data for a machine of this profile, so the shard holds the need out: 1 min, then twice as long each time, up to 1 h.",
         "Mend what the operator's log says about the bootstrap; the shard tries again by itself.",
     )
@@ -135,7 +135,7 @@ def test_a_need_that_the_shard_parked_for_a_live_cluster_waits_for_its_operator_
 
 def test_demand_that_is_not_live_is_the_reason_before_all_others_and_its_command_is_safe_to_copy() -> None:
     away = ClusterStanding(cluster_id="shop; true", reported=True, seconds_away=3700)
-    assert explain(told(short(STARVED)), away) == Explanation(
+    assert explain(inspected_need(short(STARVED)), away) == Explanation(
         "The operator of cluster shop; true has had no session for 1 h 1 min, so the shard keeps what the cluster has "
         "and acquires nothing for it.",
         "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, "
@@ -181,7 +181,7 @@ def test_what_a_need_asks_is_said_in_short_words(of: Need, asked: str, wanted: s
     ],
 )
 def test_what_a_need_has_and_lacks_is_counted_in_its_units(view: pb.NeedView, words: tuple[str, str, str]) -> None:
-    each = told(view)
+    each = inspected_need(view)
     assert (has(each), missing(each), on_their_way(view)) == words
 
 
@@ -224,20 +224,20 @@ SHOP = ClusterStanding(cluster_id="shop", connected=True, live=True, reported=Tr
     ],
 )
 def test_why_a_cluster_has_no_needs_here_is_told(cluster: ClusterStanding, sentence: str) -> None:
-    assert nothing(Surroundings(GetStatusResponse(), {"shop": cluster}), "shop") == sentence
+    assert why_no_needs(ShardState(GetStatusResponse(), {"shop": cluster}), "shop") == sentence
 
 
 def test_a_cluster_that_is_not_known_is_told_apart_from_one_that_a_stranger_s_shard_does_not_tell_of() -> None:
-    assert nothing(Surroundings(GetStatusResponse(), {"shop": SHOP}), "shpo") == ""
-    assert nothing(None, "bank") == "cluster bank has not reported to this shard, or asks for nothing"
+    assert why_no_needs(ShardState(GetStatusResponse(), {"shop": SHOP}), "shpo") == ""
+    assert why_no_needs(None, "bank") == "cluster bank has not reported to this shard, or asks for nothing"
 
 
 def test_on_a_terminal_needs_are_a_table() -> None:
-    needs = [told(short(STARVED, claimed_machine_count=5)), told(short(GANG))]
+    needs = [inspected_need(short(STARVED, claimed_machine_count=5)), inspected_need(short(GANG))]
     header = pb.InspectNeedsHeader(cycle=412, computed_at_unix_nanos=1_700_000_000 * 10**9, total_needs=2)
     screen = io.StringIO()
     terminal = Console(file=screen, width=100, force_terminal=True, color_system=None, markup=False)
-    show_needs(Answer(header, needs, None), "shop", 0, terminal, unmet=False, wide=False)
+    show_needs(InspectedNeeds(header, needs, None), "shop", 0, terminal, unmet=False, wide=False)
     lines = screen.getvalue().splitlines()
     assert lines[1].startswith("┏━━━┳")
     assert all(len(line) <= 100 for line in lines)

@@ -17,11 +17,11 @@ from bigfleet.cli.ctl.shard_client import (
     Target,
     forget_cluster,
     get_status,
-    inspect,
+    inspect_needs,
     list_clusters,
     set_actuation,
 )
-from bigfleet.cli.ctl.shard_tables import nothing, show_clusters, show_needs, show_status, standing
+from bigfleet.cli.ctl.shard_tables import show_clusters, show_needs, show_status, standing, why_no_needs
 from bigfleet.cli.program import InputError, console, run
 from bigfleet.cli.wording import count
 
@@ -83,15 +83,15 @@ def needs(
     Needs stand in the order in which the shard serves them, as its last decision left them.
     """
     target = Target.from_flags(shard, tls_cert, tls_key, tls_ca)
-    answer = asyncio.run(inspect(target, cluster, limit, unmet=unmet))
+    answer = asyncio.run(inspect_needs(target, cluster, limit, unmet=unmet))
     if cluster and not answer.header.total_needs:
-        said = nothing(answer.around, cluster)
+        said = why_no_needs(answer.shard_state, cluster)
         if not said:
             raise _unknown(cluster, target)
         typer.echo(said, err=output is Output.JSON)
     elif output is Output.JSON:
         for each in answer.needs:
-            typer.echo(json_line(each, answer.header, standing(answer.around, each.view.cluster_id)))
+            typer.echo(json_line(each, answer.header, standing(answer.shard_state, each.view.cluster_id)))
     else:
         show_needs(answer, cluster, limit, console(), unmet=unmet, wide=output is Output.WIDE)
 

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from bigfleet.cli.ctl.need_words import Told, explain
+from bigfleet.cli.ctl.need_words import InspectedNeed, explain
 from bigfleet.model.resources import quantities
 from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
 from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding
@@ -11,7 +11,7 @@ from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding
 _PREFIX = "UNMET_REASON_"
 
 
-def json_line(each: Told, header: pb.InspectNeedsHeader, cluster: ClusterStanding | None) -> str:
+def json_line(each: InspectedNeed, header: pb.InspectNeedsHeader, cluster: ClusterStanding | None) -> str:
     """One line about a need, in ASCII, so that no character in it can control a terminal."""
     view, need = each.view, each.need
     profile, explanation = need.profile, None if view.satisfied else explain(each, cluster)

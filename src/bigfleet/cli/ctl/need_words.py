@@ -13,15 +13,17 @@ from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
 from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding
 
 CYCLE_SECONDS = 10
-"""Between two decisions, unless a shard was told otherwise or demand changed before."""
+"""The default time between two decisions. A shard may be configured otherwise, and changed demand brings one sooner."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """A need as a shard's answer tells of it, read and checked."""
+class InspectedNeed(msgspec.Struct, frozen=True):
+    """A need in a shard's answer, read and checked."""
 
     view: pb.NeedView
+    """The need and what became of it, as the shard sent it."""
     need: Need
     missing: Resources
+    """What the last decision left without a place."""
 
     @property
     def missing_units(self) -> int:
@@ -37,20 +39,20 @@ class Explanation(msgspec.Struct, frozen=True):
     next: str
 
 
-def told(view: pb.NeedView) -> Told:
-    """The need in a frame; WireError or ResourceError for what no shard of this contract says."""
-    return Told(view, need_from_wire(view.need), demand(dict(view.residual_deficit.resources), MAX_TOTAL))
+def inspected_need(view: pb.NeedView) -> InspectedNeed:
+    """The need in a frame of the answer; WireError or ResourceError for a frame that breaks the contract."""
+    return InspectedNeed(view, need_from_wire(view.need), demand(dict(view.residual_deficit.resources), MAX_TOTAL))
 
 
 def asks(need: Need) -> str:
-    """How much, in its own units."""
+    """How much a need asks for, in its own units."""
     if not need.unit:
         return f"{amounts(need.aggregate)}, cut anywhere"
     return f"{count(need.units, 'unit')} of {amounts(need.unit)}"
 
 
-def has(each: Told) -> str:
-    """What it has, on how many machines, and how many of those the decision chose anew."""
+def has(each: InspectedNeed) -> str:
+    """What a need has, on how many machines, and how many of those the last decision chose."""
     machines, new = each.view.claimed_machine_count, each.view.bootstrap_count + each.view.provision_count
     where = f" on {count(machines, 'machine')}" + (f", {new:,} new" if new else "") if machines else ""
     if each.view.satisfied:
@@ -60,30 +62,30 @@ def has(each: Told) -> str:
     return f"{each.need.units - each.missing_units:,} of {each.need.units:,}{where}"
 
 
-def missing(each: Told) -> str:
-    """What it lacks."""
+def missing(each: InspectedNeed) -> str:
+    """What a need lacks."""
     if each.view.satisfied:
         return "-"
     return f"{count(each.missing_units, 'unit')}: {amounts(each.missing)}" if each.need.unit else amounts(each.missing)
 
 
 def on_their_way(view: pb.NeedView) -> str:
-    """The machines that the decision chose for it anew."""
+    """The machines that the last decision chose for a need."""
     idle, created = view.bootstrap_count, view.provision_count
     parts = ([f"{idle} idle"] if idle else []) + ([f"{created} to be created"] if created else [])
     return ", ".join(parts) or "-"
 
 
 def unmet_for(view: pb.NeedView) -> str:
-    """For how long it has been short. Cycles are counted; the time follows from them roughly."""
+    """For how long a need has been short. The shard counts cycles; the time that they took is only known roughly."""
     if view.satisfied:
         return "-"
     cycles = view.age_cycles_unmet
     return f"{count(cycles, 'cycle')} (up to {span(cycles * CYCLE_SECONDS)} at {CYCLE_SECONDS} s each)"
 
 
-def explain(each: Told, cluster: ClusterStanding | None) -> Explanation:
-    """Why a need is short. `cluster` is how its shard sees the cluster, where that is known."""
+def explain(each: InspectedNeed, cluster: ClusterStanding | None) -> Explanation:
+    """Why a need is short. `cluster` is how its shard sees the cluster; None where that is not known."""
     view, need = each.view, each.need
     if cluster is not None and not cluster.live:
         name = cluster.cluster_id
@@ -93,7 +95,8 @@ def explain(each: Told, cluster: ClusterStanding | None) -> Explanation:
             "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, "
             f"`bigfleetctl clusters forget {shlex.quote(name)} --yes` gives its machines back.",
         )
-    # Somebody else's shard may park a need for reasons of its own; ours, which tells of clusters, has this one left.
+    # A shard of somebody else's may park a need for other reasons. Ours, which is known by its cluster standings, has
+    # only this reason left here.
     if cluster is not None and view.acquisition_parked and view.same_satisfiable:
         return Explanation(
             "The cluster's operator had no user data for a machine of this profile, so the shard holds the need out: 1 "
@@ -134,7 +137,7 @@ def span(seconds: int) -> str:
     return " ".join(parts[:2])
 
 
-def _no_supply(each: Told, like: str) -> Explanation:
+def _no_supply(each: InspectedNeed, like: str) -> Explanation:
     if each.view.claimed_machine_count:
         return Explanation(
             f"All machines of this shard {like} would not hold its {each.need.units:,} units, even if they were empty.",

@@ -8,7 +8,7 @@ import grpc
 import msgspec
 import typer
 
-from bigfleet.cli.ctl.need_words import Told, told
+from bigfleet.cli.ctl.need_words import InspectedNeed, inspected_need
 from bigfleet.cli.program import InputError
 from bigfleet.model.resources import ResourceError
 from bigfleet.transport.address import Address, dial_address
@@ -52,28 +52,28 @@ class Target(msgspec.Struct, frozen=True):
         return cls(dial_address(shard), None if files is None else LiveTLS.start(files))
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What else bears on needs: how the shard is, and how it sees each cluster."""
+class ShardState(msgspec.Struct, frozen=True):
+    """What explains a need beside the need itself: the shard's status, and how it sees each cluster."""
 
     status: admin.GetStatusResponse
     clusters: dict[str, admin.ClusterStanding]
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The needs that were asked for, and their surroundings where the shard tells of them."""
+class InspectedNeeds(msgspec.Struct, frozen=True):
+    """The needs that were asked for, and the state of the shard where it tells of it."""
 
     header: read.InspectNeedsHeader
-    needs: list[Told]
-    around: Surroundings | None
+    needs: list[InspectedNeed]
+    shard_state: ShardState | None
 
 
-async def inspect(target: Target, cluster: str, limit: int, *, unmet: bool) -> Answer:
+async def inspect_needs(target: Target, cluster: str, limit: int, *, unmet: bool) -> InspectedNeeds:
     """Ask for needs, at most `limit` of them unless it is 0; with `unmet`, only for those that are short."""
     async with _channel(target) as channel:
-        around = await _surroundings(target, ShardAdminStub(channel))
+        shard_state = await _shard_state(target, ShardAdminStub(channel))
         # The shard counts all needs against its limit; here only those that are shown count.
         request = read.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
-        header, needs = read.InspectNeedsHeader(), list[Told]()
+        header, needs = read.InspectNeedsHeader(), list[InspectedNeed]()
         with _refusals(target):
             call = ShardReadStub(channel).InspectNeeds(request, timeout=_STREAM_SECONDS)
             async for frame in call:
@@ -84,7 +84,7 @@ async def inspect(target: Target, cluster: str, limit: int, *, unmet: bool) -> A
                     if len(needs) == limit:
                         call.cancel()
                         break
-    return Answer(header, needs, around)
+    return InspectedNeeds(header, needs, shard_state)
 
 
 async def list_clusters(target: Target) -> list[admin.ClusterStanding]:
@@ -127,7 +127,7 @@ async def _channel(target: Target) -> AsyncIterator[grpc.aio.Channel]:
         await dialer.hang_up()
 
 
-async def _surroundings(target: Target, stub: ShardAdminStub) -> Surroundings | None:
+async def _shard_state(target: Target, stub: ShardAdminStub) -> ShardState | None:
     """The shard's status and clusters; None where a shard that is not ours has no ShardAdmin service."""
     with _refusals(target):
         try:
@@ -137,12 +137,12 @@ async def _surroundings(target: Target, stub: ShardAdminStub) -> Surroundings | 
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return None
             raise
-    return Surroundings(status, {cluster.cluster_id: cluster for cluster in listed.clusters})
+    return ShardState(status, {cluster.cluster_id: cluster for cluster in listed.clusters})
 
 
-def _read(target: Target, view: read.NeedView) -> Told:
+def _read(target: Target, view: read.NeedView) -> InspectedNeed:
     try:
-        return told(view)
+        return inspected_need(view)
     except (WireError, ResourceError) as error:
         raise InputError(f"the shard at {target.address} tells of a need that cannot be read: {error}") from None
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bigfleet.cli.ctl.need_words import (
-    Told,
+    InspectedNeed,
     asks,
     explain,
     has,
@@ -18,7 +18,7 @@ from bigfleet.cli.ctl.need_words import (
     span,
     unmet_for,
 )
-from bigfleet.cli.ctl.shard_client import Answer, Surroundings
+from bigfleet.cli.ctl.shard_client import InspectedNeeds, ShardState
 from bigfleet.cli.wording import conditions, count, plain
 from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding, GetStatusResponse, ProviderStanding
 
@@ -26,9 +26,9 @@ _RIGHT = frozenset({"#", "priority", "needs", "short", "machines"})
 _WIDE = ["new machines", "domain", "penalties $", "first seen", "profile", "gang"]
 
 
-def show_needs(answer: Answer, cluster: str, limit: int, console: Console, *, unmet: bool, wide: bool) -> None:
+def show_needs(answer: InspectedNeeds, cluster: str, limit: int, console: Console, *, unmet: bool, wide: bool) -> None:
     """Print the needs as a table, then for each need that is short why it is, and what to do."""
-    for note in notes(answer.around, cluster):
+    for note in notes(answer.shard_state, cluster):
         _say(console, note, "yellow")
     _say(console, _title(answer, cluster, limit, unmet=unmet), "bold")
     if not answer.needs:
@@ -42,7 +42,7 @@ def show_needs(answer: Answer, cluster: str, limit: int, console: Console, *, un
     _print(headings, rows, console)
     for number, each in enumerate(answer.needs, start=1):
         if not each.view.satisfied:
-            explanation = explain(each, standing(answer.around, each.view.cluster_id))
+            explanation = explain(each, standing(answer.shard_state, each.view.cluster_id))
             console.print()
             _say(console, f"{number}. {asks(each.need)} at priority {each.need.profile.priority} is short.", "bold")
             _say(console, f"Why: {explanation.why}", indent=3)
@@ -79,14 +79,14 @@ def show_status(status: GetStatusResponse, address: str, console: Console) -> No
         _say(console, "no provider is configured")
 
 
-def notes(around: Surroundings | None, cluster: str) -> list[str]:
+def notes(shard_state: ShardState | None, cluster: str) -> list[str]:
     """What a reader of needs must know first."""
     found = []
-    if around is not None:
-        found += _held(around.status)
-        lost = [provider.name for provider in around.status.providers if not provider.reachable]
+    if shard_state is not None:
+        found += _held(shard_state.status)
+        lost = [provider.name for provider in shard_state.status.providers if not provider.reachable]
         found += [f"provider {name} does not answer: its machines stay as they are" for name in lost]
-    one = standing(around, cluster)
+    one = standing(shard_state, cluster)
     if one is not None and one.quarantined:
         found.append(
             f"a roll-up of {cluster} that asks for far less waits for confirmation; these needs are from the one before"
@@ -94,16 +94,16 @@ def notes(around: Surroundings | None, cluster: str) -> list[str]:
     return found
 
 
-def standing(around: Surroundings | None, cluster: str) -> ClusterStanding | None:
+def standing(shard_state: ShardState | None, cluster: str) -> ClusterStanding | None:
     """How the shard sees a cluster; None where that is not known."""
-    return None if around is None else around.clusters.get(cluster)
+    return None if shard_state is None else shard_state.clusters.get(cluster)
 
 
-def nothing(around: Surroundings | None, cluster: str) -> str:
+def why_no_needs(shard_state: ShardState | None, cluster: str) -> str:
     """Why a cluster has no needs here; empty where the shard does not know it."""
-    if around is None:
+    if shard_state is None:
         return f"cluster {cluster} has not reported to this shard, or asks for nothing"
-    one = around.clusters.get(cluster)
+    one = shard_state.clusters.get(cluster)
     if one is None:
         return ""
     if one.forgotten:
@@ -116,7 +116,7 @@ def nothing(around: Surroundings | None, cluster: str) -> str:
     return f"cluster {cluster} asks for nothing"
 
 
-def _title(answer: Answer, cluster: str, limit: int, *, unmet: bool) -> str:
+def _title(answer: InspectedNeeds, cluster: str, limit: int, *, unmet: bool) -> str:
     header, shown = answer.header, len(answer.needs)
     short = sum(not each.view.satisfied for each in answer.needs)
     whose = f"cluster {cluster}" if cluster else "all clusters"
@@ -131,12 +131,12 @@ def _title(answer: Answer, cluster: str, limit: int, *, unmet: bool) -> str:
     return f"{whose}: {counts} ({when if header.computed_at_unix_nanos else 'no decision yet'})"
 
 
-def _cells(each: Told) -> list[str]:
+def _cells(each: InspectedNeed) -> list[str]:
     need, view = each.need, each.view
     return [str(need.profile.priority), asks(need), conditions(need), has(each), missing(each), unmet_for(view)]
 
 
-def _wide_cells(each: Told) -> list[str]:
+def _wide_cells(each: InspectedNeed) -> list[str]:
     profile, view = each.need.profile, each.view
     return [
         on_their_way(view),
@@ -176,7 +176,7 @@ def _demand(cluster: ClusterStanding) -> str:
 
 def _provider(provider: ProviderStanding) -> str:
     listed = f"listed {span(provider.seconds_since_list)} ago" if provider.listed else "not listed yet"
-    reach = "reachable" if provider.reachable else f"UNREACHABLE ({provider.last_error or 'no error told'})"
+    reach = "reachable" if provider.reachable else f"UNREACHABLE ({provider.last_error or 'no error reported'})"
     return f"provider {provider.name}: {reach}, {listed}, {count(provider.machines, 'machine')}"
 
 

@@ -9,7 +9,7 @@ from bigfleet.cli.program import InputError
 from bigfleet.model.crd import CapacityRequest, load_manifests
 
 
-def examples() -> Path:
+def example_requests() -> Path:
     """The folder of the example requests: in the installed package, or else in the checkout."""
     package = Path(str(files("bigfleet")))
     installed = package / "examples" / "capacity-requests"

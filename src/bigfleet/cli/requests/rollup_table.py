@@ -8,7 +8,7 @@ from bigfleet.model.demand.need import Rollup
 from bigfleet.wire.needs import rollup_to_wire
 
 
-def show(rollup: Rollup, requests: int, console: Console) -> None:
+def show_rollup(rollup: Rollup, requests: int, console: Console) -> None:
     """Print the rows, highest priority first, and what they come to on the wire."""
     table = Table(title=f"demand of cluster {rollup.cluster_id}", title_justify="left", header_style="bold")
     table.add_column("priority", justify="right")

@@ -1,1 +1,1 @@
-"""Load for a shard: clusters that ask and answer as cheaply as can be, and what is measured of them."""
+"""Load for a shard: clusters that ask and answer at little cost of their own, and what is measured of them."""

@@ -14,9 +14,9 @@ from bigfleet.transport.address import dial_address
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS
 
 STREAMS_PER_CHANNEL = 90
-"""A shard takes 100 on one connection, and one that has just ended counts for a moment."""
+"""A shard takes 100 streams on one connection. We use fewer, since a stream that has just ended counts for a while."""
 
-# Without a pool of its own each channel would share the connection of the others.
+# Without a pool of its own each channel would share one connection with the others.
 _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 _TICK_SECONDS = 0.01
 _OPEN_SECONDS = 60.0
@@ -24,7 +24,7 @@ _LAST_ACKS_SECONDS = 5.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do; `python -m bench.shard_load --help` says what each means."""
+    """What the load does; `python -m bench.shard_load --help` says what each field means."""
 
     target: str
     clusters: int = 100
@@ -43,7 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load:
-    """All clusters, and what is measured of them. `tell` gets the figures of each second."""
+    """All clusters, and what is measured of them. `tell` is called with the figures of each second."""
 
     def __init__(self, options: Options, tell: Callable[[dict[str, object]], None]) -> None:
         self._options, self._tell, self._tally = options, tell, Tally()
@@ -65,7 +65,7 @@ class Load:
         self._burst: dict[str, object] = {}
 
     async def run(self) -> dict[str, object]:
-        """Connect, send, measure; returns all figures."""
+        """Connect all clusters, send roll-ups and measure; returns all figures."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
@@ -79,7 +79,8 @@ class Load:
                     _OPEN_SECONDS + len(tasks) / self._options.connect_rate,
                 )
                 opened = {"streams": self._tally.open_streams, "seconds": round(clock() - began, 2)}
-                # What stands now stands to the end; looking at it again and again would cost more than the load.
+                # What exists now exists to the end. If the collector looked at it each time, that would cost more than
+                # the load itself.
                 gc.collect()
                 gc.freeze()
                 await self._send_all(self._options.settle)
@@ -119,7 +120,7 @@ class Load:
         }
 
     async def _send_all(self, seconds: float) -> None:
-        """Roll-ups of all clusters in turn, at the rate, whether or not they are answered."""
+        """Send roll-ups of all clusters in turn at the configured rate, whether or not they are answered."""
         clock, options, rows = asyncio.get_running_loop().time, self._options, self._rows
         began = wake = clock()
         number, changes, self._late = 0, 0.0, 0.0
@@ -137,7 +138,7 @@ class Load:
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _send_burst(self) -> None:
-        """Ask for many machines at once on the first cluster, and see how soon they are there."""
+        """Ask for many machines at once for the first cluster, and measure how soon they are Configured."""
         pods, cluster, clock = self._options.burst, self._clusters[0], asyncio.get_running_loop().time
         if not pods:
             return
@@ -148,7 +149,7 @@ class Load:
         there: list[float] = []
         while len(there) < pods:
             await asyncio.sleep(10 * _TICK_SECONDS)
-            # Machines from before count too: one may have room for one of the pods.
+            # Machines that the cluster had before count too, since one of them may have room for one of the pods.
             there = sorted(max(0.0, at - began) for at in cluster.configured.values())
             marks = {"half": pods // 2, "nine_tenths": pods * 9 // 10, "all": pods}
             seconds = {name: round(there[n - 1], 2) if 0 < n <= len(there) else None for name, n in marks.items()}
@@ -174,7 +175,7 @@ class Load:
 
 
 async def _look(is_so: Callable[[], bool], seconds: float) -> None:
-    """Wait until it is so, but no longer than that."""
+    """Wait until `is_so`, but no longer than this many seconds."""
     for _ in range(int(seconds / _TICK_SECONDS)):
         if is_so():
             return
