@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bigfleet.sim.clusters import rogues
-from bigfleet.sim.clusters.events import What
+from bigfleet.sim.clusters.events import EventKind
 from bigfleet.sim.clusters.operator import SimOperator
 from bigfleet.sim.clusters.rogues import GARBAGE, Doubling, HalfOpen, Reordering, intrude
 from bigfleet.transport.address import UnixAddress
@@ -22,7 +22,7 @@ CUTS = 5
 SLOW = {step: {"min": 0.05, "max": 0.5} for step in ("create", "configure", "join", "drain", "wipe", "delete")}
 
 
-async def cut_often(operator: SimOperator, what: What) -> None:
+async def cut_often(operator: SimOperator, what: EventKind) -> None:
     """Cut its stream some times in a row, as soon as it has heard something that wants an answer."""
     counts = operator.cluster.log.counts
     for _ in range(CUTS):
@@ -87,7 +87,7 @@ async def test_streams_cut_doubled_reordered_and_half_open_come_to_the_same_end(
         operators = {name: stage.operator(name, kind=kind) for name, kind in kinds.items()}
         for operator in (silent, *operators.values()):
             operator.cluster.world.deploy(workload(), 3)
-        stage.go_on(cut_often(operators["cut"], What.BLOB_ASKED))
+        stage.go_on(cut_often(operators["cut"], EventKind.BLOB_ASKED))
 
         async def is_asked_for_blobs() -> bool:
             return states(await cloud.machines())["Idle"] == 3
@@ -101,11 +101,11 @@ async def test_streams_cut_doubled_reordered_and_half_open_come_to_the_same_end(
         await silent.until(lambda: bool(silent.endings))
         await stage.hang_up(silent)
 
-        stage.go_on(cut_often(operators["cut"], What.RECLAIM_HEARD))
+        stage.go_on(cut_often(operators["cut"], EventKind.RECLAIM_HEARD))
         for operator in operators.values():
             operator.cluster.world.scale("web", 1)
         await until(lambda: all_have(cloud, operators.values(), 1), "one machine each")
-        assert operators["cut"].cluster.log.counts[What.CONNECTED] > CUTS
+        assert operators["cut"].cluster.log.counts[EventKind.CONNECTED] > CUTS
         assert not operators["doubled"].endings
         await shard.program.said("rollup_not_taken", cluster="reordered")
 
@@ -192,6 +192,6 @@ async def test_garbage_ends_its_own_stream_with_a_reason_and_nobody_else_notices
 
         calm.cluster.world.scale("web", 3)
         await calm.until(lambda: calm.cluster.world.pods().running == 3)
-        assert calm.cluster.log.counts[What.CONNECTED] == 1
+        assert calm.cluster.log.counts[EventKind.CONNECTED] == 1
         assert not calm.endings
         assert not shard.program.texts

@@ -14,7 +14,7 @@ from bigfleet.model.labels import CAPACITY_TYPE, RACK
 from bigfleet.model.machine import CapacityType, Machine, MachineState
 from bigfleet.sim.catalog import BATCH, CRITICAL, FAMILY, GIB, GPU, SERVICE, Family
 from bigfleet.sim.clusters.cluster import Cluster
-from bigfleet.sim.clusters.events import What
+from bigfleet.sim.clusters.events import EventKind
 from bigfleet.sim.clusters.world import Workload, World
 
 SHOP, DATA, LAB, BANK = "shop", "data", "lab", "bank"
@@ -183,10 +183,10 @@ async def morning(stage: Stage) -> None:
 async def interruption(stage: Stage) -> None:
     """The cloud takes a spot machine back."""
     stage.act("Spot", "any moment now the cloud takes a spot machine back. Nobody knows which.")
-    await stage.until("the cloud takes a spot machine back", lambda: bool(_happened(stage, DATA, What.CORDONED)))
-    taken = _happened(stage, DATA, What.CORDONED)[0]
+    await stage.until("the cloud takes a spot machine back", lambda: bool(_happened(stage, DATA, EventKind.CORDONED)))
+    taken = _happened(stage, DATA, EventKind.CORDONED)[0]
     stage.say(f"It is {taken}: data's operator empties it before the host is gone.")
-    await stage.until(f"the node {taken} is gone", lambda: taken in _happened(stage, DATA, What.NODE_GONE))
+    await stage.until(f"the node {taken} is gone", lambda: taken in _happened(stage, DATA, EventKind.NODE_GONE))
     await _all_run(stage, DATA)
     homes = _homes(stage, DATA, WORK)
     stage.say(f"All of batch runs again, on {homes['Spot']} spot and {homes['OnDemand']} on-demand machines.")
@@ -287,9 +287,9 @@ def _world(stage: Stage, cluster: str) -> World:
     return stage.clusters[cluster].world
 
 
-def _happened(stage: Stage, cluster: str, what: What) -> list[str]:
+def _happened(stage: Stage, cluster: str, kind: EventKind) -> list[str]:
     """The nodes to which this kind of event happened, in order."""
-    return [event.name for event in stage.clusters[cluster].log.recent if event.what is what]
+    return [event.name for event in stage.clusters[cluster].log.recent if event.kind is kind]
 
 
 def _states(stage: Stage) -> Counter[MachineState]:

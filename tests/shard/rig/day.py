@@ -34,7 +34,7 @@ from bigfleet.sim import clock
 from bigfleet.sim.cloud.config import CloudConfig
 from bigfleet.sim.cloud.reading import read
 from bigfleet.sim.clusters.cluster import Cluster
-from bigfleet.sim.clusters.habits import Blob, Habits
+from bigfleet.sim.clusters.habits import BlobAnswers, Habits
 from bigfleet.sim.clusters.world import Workload, World
 from bigfleet.sim.direct import Trouble
 from tests.shard.rig.virtual import Made, Operator, Rig, Times, rigged
@@ -215,11 +215,11 @@ class Day:
         kind = self.rng.choice(("refuses", "is slow", "is silent", "short-lived", "never ready", "never drains"))
         self.happened[f"operator {kind}"] += 1
         blob = {
-            "refuses": Blob(error="no token can be made"),
-            "is slow": Blob(delay_seconds=45.0, answers=2),
-            "is silent": Blob(answers=0),
-            "short-lived": Blob(ttl_seconds=60),
-        }.get(kind, Blob())
+            "refuses": BlobAnswers(error="no token can be made"),
+            "is slow": BlobAnswers(delay_seconds=45.0, answers=2),
+            "is silent": BlobAnswers(answers=0),
+            "short-lived": BlobAnswers(ttl_seconds=60),
+        }.get(kind, BlobAnswers())
         cluster.habits = msgspec.structs.replace(_habits(cluster.id), blob=blob)
         if kind == "never ready":
             cluster.habits = msgspec.structs.replace(cluster.habits, register_seconds=None)

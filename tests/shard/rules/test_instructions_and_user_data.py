@@ -6,7 +6,7 @@ import grpc
 import msgspec
 
 from bigfleet.providerkit.backend import Change
-from bigfleet.sim.clusters.habits import Blob, Habits
+from bigfleet.sim.clusters.habits import BlobAnswers, Habits
 from bigfleet.sim.direct import NONE, Trouble
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from tests.shard.rules.fleet import S, bound, calls, fleet, join, now, serving, virtually, workload
@@ -123,9 +123,9 @@ async def test_rule_14_an_instruction_is_withdrawn_when_its_machine_leaves_that_
 @virtually
 async def test_rule_15_user_data_that_would_expire_is_asked_for_anew_and_the_first_answer_counts() -> None:
     async with fleet(machines=2) as rig:
-        prod = join(rig, "prod", 1, blob=Blob(ttl_seconds=60, delay_seconds=5.0))
+        prod = join(rig, "prod", 1, blob=BlobAnswers(ttl_seconds=60, delay_seconds=5.0))
         await rig.until(lambda: len(prod.of("bootstrap_request")) == 2, 60)
-        prod.cluster.habits = Habits(blob=Blob(answers=2))
+        prod.cluster.habits = Habits(blob=BlobAnswers(answers=2))
         await serving(rig, "prod", 1)
         assert len(prod.of("bootstrap_request")) == 2
         assert len(calls(rig, "Configure")) == 1
@@ -134,7 +134,7 @@ async def test_rule_15_user_data_that_would_expire_is_asked_for_anew_and_the_fir
 @virtually
 async def test_rule_15_a_request_goes_with_its_action_and_is_not_made_without_a_session() -> None:
     async with fleet(machines=2) as rig:
-        prod = join(rig, "prod", 1, blob=Blob(answers=0))
+        prod = join(rig, "prod", 1, blob=BlobAnswers(answers=0))
         await rig.until(lambda: prod.of("bootstrap_request"), 60)
         (asked,) = prod.of("bootstrap_request")
         prod.cluster.world.scale("web", 0)

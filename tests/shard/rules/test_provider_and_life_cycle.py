@@ -9,7 +9,7 @@ from bigfleet.model.machine import Call
 from bigfleet.providerkit.backend import Change
 from bigfleet.providerkit.ledger.entry import Entry
 from bigfleet.providerkit.ledger.ledger import Request
-from bigfleet.sim.clusters.habits import Blob, Habits
+from bigfleet.sim.clusters.habits import BlobAnswers, Habits
 from bigfleet.sim.direct import NONE, Trouble
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 from tests.shard.rig.virtual import Times
@@ -85,7 +85,7 @@ async def test_rule_2_nor_after_a_restart_while_it_still_drains() -> None:
 @virtually
 async def test_rule_3_a_machine_that_another_has_configured_meanwhile_is_not_taken_for_ours() -> None:
     async with fleet(machines=2) as rig:
-        prod = join(rig, "prod", 1, blob=Blob(delay_seconds=20))
+        prod = join(rig, "prod", 1, blob=BlobAnswers(delay_seconds=20))
         await rig.until(lambda: prod.of("bootstrap_request"), 60)
         theirs = prod.of("bootstrap_request")[0].machine_id
         rig.fate = lambda _provider, method, _machine: Trouble(before=60.0 if method == "List" else 0.0)
@@ -225,7 +225,7 @@ async def test_rule_8_a_stock_out_holds_its_shape_for_three_minutes_and_others_s
 @virtually
 async def test_rule_8_an_operators_error_holds_its_need_through_a_restart_and_nobody_elses() -> None:
     async with fleet(machines=4) as rig:
-        prod = join(rig, "prod", 1, blob=Blob(error="no token"))
+        prod = join(rig, "prod", 1, blob=BlobAnswers(error="no token"))
         await rig.until(lambda: len(prod.of("bootstrap_request")) == 1, 60)
         first = now()
         await asyncio.sleep(12)

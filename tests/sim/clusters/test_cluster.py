@@ -7,8 +7,8 @@ import pytest
 from bigfleet.model.demand.need import Daemon
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.clusters.cluster import Cluster
-from bigfleet.sim.clusters.events import What
-from bigfleet.sim.clusters.habits import Blob, Habits
+from bigfleet.sim.clusters.events import EventKind
+from bigfleet.sim.clusters.habits import BlobAnswers, Habits
 from bigfleet.sim.clusters.world import Cordon, Pods, World
 from bigfleet.wire.needs import rollup_from_wire
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -71,7 +71,7 @@ class TestRollups:
         mind.hear(pb.ShardMessage(ack=pb.Acknowledgement(rejection_reason="too little")))
         assert mind.refusal == "too little"
         counts = mind.log.counts
-        assert (counts[What.ACKNOWLEDGED], counts[What.STRAY], counts[What.REFUSED]) == (1, 1, 1)
+        assert (counts[EventKind.ACKNOWLEDGED], counts[EventKind.STRAY], counts[EventKind.REFUSED]) == (1, 1, 1)
 
     def test_a_strangers_operator_uses_no_field_of_ours(self) -> None:
         world = World([Daemon((), (("cpu", 100),))])
@@ -103,7 +103,7 @@ class TestNodes:
         assert mind.due() == 2.0
         assert readiness(mind.tick(2.0)) == [("m", "NOT_READY")]
         assert readiness(mind.tick(9.0)) == [("m", "READY")]
-        assert (mind.log.counts[What.NODE_JOINED], mind.log.counts[What.NODE_READY]) == (1, 1)
+        assert (mind.log.counts[EventKind.NODE_JOINED], mind.log.counts[EventKind.NODE_READY]) == (1, 1)
         assert mind.states() == {S.CONFIGURED: 1}
         assert mind.world.nodes["m"].provider_id == "sim://m"
         assert mind.hear(state("m", S.CONFIGURED)) == []
@@ -183,7 +183,7 @@ class TestNodes:
         odd[2].node_state_update.state = 99  # type: ignore[assignment]  # a number of the future
         assert [mind.hear(frame) for frame in odd] == [[], [], []]
         assert mind.hear(pb.ShardMessage()) == []
-        assert mind.log.counts[What.STRAY] == 3
+        assert mind.log.counts[EventKind.STRAY] == 3
         assert not mind.machines
 
 
@@ -197,20 +197,20 @@ class TestBootstrap:
         assert answer.user_data
 
     def test_an_error_a_second_answer_and_none(self) -> None:
-        mind = Mind(blob=Blob(error="no template", answers=2))
+        mind = Mind(blob=BlobAnswers(error="no template", answers=2))
         answers = [frame.bootstrap_response for frame in mind.hear(request("r"))]
         assert [(answer.error, answer.user_data) for answer in answers] == [("no template", b"")] * 2
-        mind.habits = Habits(blob=Blob(answers=0))
+        mind.habits = Habits(blob=BlobAnswers(answers=0))
         assert mind.hear(request("r")) == []
 
     def test_a_late_answer_comes_once_however_often_it_was_asked_for(self) -> None:
-        mind = Mind(blob=Blob(delay_seconds=3.0))
+        mind = Mind(blob=BlobAnswers(delay_seconds=3.0))
         assert mind.hear(request("r"), 1.0) == mind.hear(request("r"), 2.0) == []
         assert kinds(mind.tick(4.0)) == ["bootstrap_response"]
         assert mind.tick(5.0) == []
 
     def test_rule_15_a_withdrawn_request_is_not_answered(self) -> None:
-        mind = Mind(blob=Blob(delay_seconds=3.0))
+        mind = Mind(blob=BlobAnswers(delay_seconds=3.0))
         mind.hear(request("r"))
         mind.hear(pb.ShardMessage(bootstrap_withdrawn=pb.BootstrapWithdrawn(request_id="r")))
         assert mind.tick(3.0) == []
@@ -254,7 +254,7 @@ class TestReclaim:
         assert kinds(mind.hear(reclaim("i", "m", grace=50), 30.0)) == ["reclaim_ack"]
         assert drained(mind.tick(70.0)) == []
         assert drained(mind.tick(80.0)) == [("m", "FAILED")]
-        assert mind.log.counts[What.CORDONED] == 1
+        assert mind.log.counts[EventKind.CORDONED] == 1
 
     @pytest.mark.parametrize(
         ("kind", "stays"), [(Kind.KIND_RECLAIM, False), (Kind.KIND_PREEMPT, True), (Kind.KIND_UNSPECIFIED, True)]

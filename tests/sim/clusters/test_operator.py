@@ -10,8 +10,8 @@ from bigfleet.model.labels import RACK
 from bigfleet.shard.sessions import session as says
 from bigfleet.shard.sessions.session import Thing
 from bigfleet.sim.clusters import rogues
-from bigfleet.sim.clusters.events import What
-from bigfleet.sim.clusters.habits import Blob
+from bigfleet.sim.clusters.events import EventKind
+from bigfleet.sim.clusters.habits import BlobAnswers
 from bigfleet.sim.clusters.operator import Waits
 from bigfleet.sim.clusters.world import Pods
 from bigfleet.transport.session_stream import Ending
@@ -54,7 +54,7 @@ class TestOperator:
                 shard.tell("c", state("b", S.IDLE))
                 await one.until(lambda: list(world.nodes) == ["a"])
             assert not cluster.connected
-            assert cluster.log.counts[What.STRAY] == 0
+            assert cluster.log.counts[EventKind.STRAY] == 0
             assert not shard.seen(says.Strayed)
 
     async def test_it_is_known_by_its_certificate(self, pki: "PKI") -> None:
@@ -134,7 +134,7 @@ class TestOperator:
     async def test_a_stopped_operator_leaves_nothing_behind(self) -> None:
         shard = StandIn()
         async with serving(shard) as address:
-            one = operator(address, blob=Blob(delay_seconds=3600.0))
+            one = operator(address, blob=BlobAnswers(delay_seconds=3600.0))
             async with running(one):
                 await one.until(lambda: one.cluster.acknowledged >= 0)
             codes = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]

@@ -8,7 +8,7 @@ from bigfleet.shard.sessions import session as says
 from bigfleet.shard.sessions.session import Thing
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.clusters.cluster import Cluster
-from bigfleet.sim.clusters.events import What
+from bigfleet.sim.clusters.events import EventKind
 from bigfleet.sim.clusters.operator import SimOperator
 from bigfleet.sim.clusters.world import World
 from tests.sim.clusters.stand_in import StandIn, operator, ready_machines, running, serving
@@ -50,7 +50,7 @@ class TestRogues:
                 one.speaks.clear()
                 shard.own("c", "m")
                 shard.tell("c", shard.states[0])
-                await one.until(lambda: one.cluster.log.counts[What.NODE_READY] == 1)
+                await one.until(lambda: one.cluster.log.counts[EventKind.NODE_READY] == 1)
                 assert not shard.seen(says.NodeReady)
                 one.speaks.set()
                 await shard.until(lambda: ready_machines(shard) == ["m"])
@@ -66,7 +66,7 @@ class TestRogues:
                 one.speaks.clear()
                 for replicas in range(1, 6):
                     world.deploy(workload(), replicas)
-                    await one.until(lambda: counts[What.ROLLED_UP] == 1 + replicas)  # noqa: B023 - awaited here
+                    await one.until(lambda: counts[EventKind.ROLLED_UP] == 1 + replicas)  # noqa: B023 - awaited here
                 one.speaks.set()
                 await one.until(lambda: one.cluster.acknowledged == world.version)
         # The first, the one in hand when it fell silent, and the last.
@@ -83,7 +83,7 @@ class TestRogues:
                 shard.own("c", "a", "b")
                 for frame in shard.states:
                     shard.tell("c", frame)
-                await one.until(lambda: one.cluster.log.counts[What.NODE_READY] == 2)
+                await one.until(lambda: one.cluster.log.counts[EventKind.NODE_READY] == 2)
                 one.cut()
                 await one.until(lambda: bool(one.endings))
                 one.speaks.set()
@@ -97,7 +97,7 @@ class TestRogues:
             shard.own("c", "m")
             async with running(one):
                 await shard.until(lambda: ready_machines(shard) == ["m", "m"])
-                await one.until(lambda: one.cluster.log.counts[What.STRAY] == 1)
+                await one.until(lambda: one.cluster.log.counts[EventKind.STRAY] == 1)
         stamps = [each.rollup.timestamp_unix_nanos for each in shard.seen(says.RolledUp)]
         assert stamps == [stamps[0]] * 2
         assert one.endings == one.endings.__class__()

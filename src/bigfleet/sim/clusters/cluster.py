@@ -15,7 +15,7 @@ from bigfleet.model.demand.need import Rollup
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import supply
 from bigfleet.sim.clusters.drains import Drains, Frames
-from bigfleet.sim.clusters.events import Log, What
+from bigfleet.sim.clusters.events import EventKind, Log
 from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.timers import Timers
 from bigfleet.sim.clusters.world import World
@@ -98,7 +98,7 @@ class Cluster:
         self._session += 1
         self._sent.clear()
         self._drains.reports = NODE_DRAINED in self.habits.features
-        self.log.note(now, What.CONNECTED, self.id)
+        self.log.note(now, EventKind.CONNECTED, self.id)
         self._timers.at(now + self.habits.forget_seconds, self._sweep, self._session)
         hello = pb.Hello(cluster_id=self.id, protocol_version=PROTOCOL_VERSION, features=self.habits.features)
         frames = [pb.OperatorMessage(hello=hello)]
@@ -110,7 +110,7 @@ class Cluster:
     def closed(self, reason: str, now: float) -> None:
         """The stream has ended."""
         self.connected = False
-        self.log.note(now, What.DISCONNECTED, self.id, reason)
+        self.log.note(now, EventKind.DISCONNECTED, self.id, reason)
 
     def received(self, frame: pb.ShardMessage, now: float) -> Frames:
         """A frame has arrived. Returns the answers; a frame of a kind that this operator does not know is ignored."""
@@ -130,7 +130,7 @@ class Cluster:
             case "reclaim_withdrawn" if self._is_ours:
                 self._drains.withdrawn(frame.reclaim_withdrawn, now)
             case "bootstrap_withdrawn" if self._is_ours:
-                self.log.note(now, What.BLOB_WITHDRAWN, frame.bootstrap_withdrawn.request_id)
+                self.log.note(now, EventKind.BLOB_WITHDRAWN, frame.bootstrap_withdrawn.request_id)
                 self._answering.discard(frame.bootstrap_withdrawn.request_id)
         return []
 
@@ -181,7 +181,7 @@ class Cluster:
         if not self._is_ours:
             for need in message.needs:
                 need.ClearField("max_per_machine")
-        self.log.note(now, What.ROLLED_UP)
+        self.log.note(now, EventKind.ROLLED_UP)
         return pb.OperatorMessage(rollup=message)
 
     def _acknowledged(self, ack: pb.Acknowledgement, now: float) -> None:
@@ -190,20 +190,20 @@ class Cluster:
         self.refusal = "" if ack.echo else ack.rejection_reason or "no reason was given"
         if version is not None:
             self.acknowledged = max(self.acknowledged, version)
-            self.log.note(now, What.ACKNOWLEDGED)
+            self.log.note(now, EventKind.ACKNOWLEDGED)
         elif self.refusal:
-            self.log.note(now, What.REFUSED, self.id, self.refusal)
+            self.log.note(now, EventKind.REFUSED, self.id, self.refusal)
         else:
-            self.log.note(now, What.STRAY, ack.echo, "acknowledges what was not sent, or twice")
+            self.log.note(now, EventKind.STRAY, ack.echo, "acknowledges what was not sent, or twice")
 
     # Machines.
 
     def _heard(self, update: pb.NodeStateUpdate, now: float) -> Frames:
         state = _STATES.get(update.state)
         if update.cluster_id != self.id or state is None:
-            self.log.note(now, What.STRAY, update.machine_id, f"state {update.state} for {update.cluster_id!r}")
+            self.log.note(now, EventKind.STRAY, update.machine_id, f"state {update.state} for {update.cluster_id!r}")
             return []
-        self.log.note(now, What.MACHINE_SEEN)
+        self.log.note(now, EventKind.MACHINE_SEEN)
         machine = self.machines.setdefault(update.machine_id, ClusterMachine(update.machine_id))
         before, machine.state = machine.state, state
         machine.node, machine.provider_id = update.node_name or update.machine_id, update.provider_id
@@ -212,7 +212,7 @@ class Cluster:
             machine.session, machine.told = self._session, pb.NodeReadyReport.STATE_UNSPECIFIED
         has_node = machine.node in self.world.nodes
         if state is _S.FAILED:
-            self.log.note(now, What.MACHINE_FAILED, machine.id, update.last_error)
+            self.log.note(now, EventKind.MACHINE_FAILED, machine.id, update.last_error)
         if (state in _GONE and (has_node or before in _BOUND)) or (
             state is _S.FAILED and not has_node and before not in _BOUND
         ):
@@ -245,7 +245,7 @@ class Cluster:
         if self.machines.get(machine.id) is not machine or machine.state is not _S.CONFIGURED:
             return []
         self.world.register(machine.node, machine.provider_id, machine.labels, supply(machine.resources))
-        self.log.note(now, What.NODE_JOINED, machine.node)
+        self.log.note(now, EventKind.NODE_JOINED, machine.node)
         return [*self._report(machine), *self._join(machine, now)]
 
     def _became_ready(self, now: float, machine: ClusterMachine) -> Frames:
@@ -253,7 +253,7 @@ class Cluster:
         if self.machines.get(machine.id) is not machine or self._readiness(machine) == _ABSENT:
             return []
         self.world.become_ready(machine.node)
-        self.log.note(now, What.NODE_READY, machine.node)
+        self.log.note(now, EventKind.NODE_READY, machine.node)
         return self._report(machine)
 
     def _readiness(self, machine: ClusterMachine) -> pb.NodeReadyReport.State.ValueType:
@@ -279,7 +279,7 @@ class Cluster:
     def _remove(self, node: str, now: float) -> None:
         if node in self.world.nodes:
             self.world.remove(node)
-            self.log.note(now, What.NODE_GONE, node)
+            self.log.note(now, EventKind.NODE_GONE, node)
 
     def _sweep(self, now: float, session: int) -> Frames:
         if session == self._session and self.connected:
@@ -293,9 +293,9 @@ class Cluster:
 
     def _asked(self, request: pb.BootstrapRequest, now: float) -> Frames:
         if request.cluster_id != self.id:
-            self.log.note(now, What.STRAY, request.request_id, f"a bootstrap request for {request.cluster_id!r}")
+            self.log.note(now, EventKind.STRAY, request.request_id, f"a bootstrap request for {request.cluster_id!r}")
             return []
-        self.log.note(now, What.BLOB_ASKED, request.request_id)
+        self.log.note(now, EventKind.BLOB_ASKED, request.request_id)
         # The machine is Idle, so a Node of that name is left from an earlier binding (protocol.md 22).
         self._remove(request.node_name, now)
         blob = self.habits.blob
@@ -315,5 +315,5 @@ class Cluster:
         answer = pb.BootstrapBlobResponse(request_id=request_id, ttl_seconds=blob.ttl_seconds, error=blob.error)
         if not blob.error:
             answer.user_data = f"#!/bin/sh\n# joins {self.id} for {request_id}\n".encode()
-        self.log.note(now, What.BLOB_SENT, request_id)
+        self.log.note(now, EventKind.BLOB_SENT, request_id)
         return [pb.OperatorMessage(bootstrap_response=answer)] * blob.answers

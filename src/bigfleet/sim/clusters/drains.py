@@ -4,7 +4,7 @@ The cordon is written on the node with its instruction and deadline, and survive
 to a session that named its instruction.
 """
 
-from bigfleet.sim.clusters.events import Log, What
+from bigfleet.sim.clusters.events import EventKind, Log
 from bigfleet.sim.clusters.timers import Timers
 from bigfleet.sim.clusters.world import Cordon, World
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -38,7 +38,7 @@ class Drains:
         """Cordon, acknowledge, begin to evict. A repeated instruction is acknowledged again and gets a new deadline."""
         grace = max(0, instruction.grace_period_seconds)
         cordon = Cordon(instruction.instruction_id, now + grace, instruction.kind)
-        self._log.note(now, What.RECLAIM_HEARD, cordon.instruction)
+        self._log.note(now, EventKind.RECLAIM_HEARD, cordon.instruction)
         self._named.add(cordon.instruction)
         found = [name for name in instruction.nodes if name in self._world.nodes]
         ack = pb.ReclaimAck(instruction_id=cordon.instruction, nodes_started=len(found))
@@ -47,7 +47,7 @@ class Drains:
             before = self._cordon(name, cordon.instruction)
             self._world.cordon(name, cordon)
             if before is None:
-                self._log.note(now, What.CORDONED, name, cordon.instruction)
+                self._log.note(now, EventKind.CORDONED, name, cordon.instruction)
                 self._begin(name, cordon, now)
             elif before != cordon:
                 self._timers.at(cordon.deadline, self._stop, name, cordon)
@@ -84,7 +84,7 @@ class Drains:
         if self._cordon(name, cordon.instruction) != cordon or not self._world.nodes[name].pods:
             return []
         reason = f"{self._world.nodes[name].pods.total()} pods are left and may not be evicted"
-        self._log.note(now, What.DRAIN_FAILED, name, reason)
+        self._log.note(now, EventKind.DRAIN_FAILED, name, reason)
         if cordon.kind == pb.ReclaimInstruction.KIND_RECLAIM:
             self._uncordon(name, cordon.instruction, now)
         return self._report(name, cordon.instruction, _FAILED, reason)
@@ -93,7 +93,7 @@ class Drains:
         """Report a node as drained if it is empty or not there."""
         if name in self._world.nodes and self._world.nodes[name].pods:
             return []
-        self._log.note(now, What.DRAINED, name, instruction)
+        self._log.note(now, EventKind.DRAINED, name, instruction)
         return self._report(name, instruction, _DRAINED)
 
     def _report(
@@ -111,4 +111,4 @@ class Drains:
 
     def _uncordon(self, name: str, instruction: str, now: float) -> None:
         self._world.uncordon(name)
-        self._log.note(now, What.UNCORDONED, name, instruction)
+        self._log.note(now, EventKind.UNCORDONED, name, instruction)

@@ -8,7 +8,7 @@ import msgspec
 _KEPT = 1000
 
 
-class What(enum.StrEnum):
+class EventKind(enum.StrEnum):
     """Kinds of events."""
 
     CONNECTED = "connected"
@@ -33,7 +33,14 @@ class What(enum.StrEnum):
 
 
 ROUTINE = frozenset(
-    {What.ROLLED_UP, What.ACKNOWLEDGED, What.BLOB_ASKED, What.BLOB_SENT, What.MACHINE_SEEN, What.RECLAIM_HEARD}
+    {
+        EventKind.ROLLED_UP,
+        EventKind.ACKNOWLEDGED,
+        EventKind.BLOB_ASKED,
+        EventKind.BLOB_SENT,
+        EventKind.MACHINE_SEEN,
+        EventKind.RECLAIM_HEARD,
+    }
 )
 """Kinds that come every few seconds, which are counted and not kept."""
 
@@ -43,7 +50,7 @@ class Event(msgspec.Struct, frozen=True):
 
     at: float
     """When, by the operator's clock."""
-    what: What
+    kind: EventKind
     name: str
     """What it happened to: a node, a machine, a request, the cluster."""
     detail: str = ""
@@ -54,11 +61,11 @@ class Log:
     """The events of one cluster: a count of each kind, and the last thousand that are not routine."""
 
     def __init__(self) -> None:
-        self.counts: Counter[What] = Counter()
+        self.counts: Counter[EventKind] = Counter()
         self.recent: deque[Event] = deque(maxlen=_KEPT)
 
-    def note(self, at: float, what: What, name: str = "", detail: str = "") -> None:
+    def note(self, at: float, kind: EventKind, name: str = "", detail: str = "") -> None:
         """Count an event, and keep it unless its kind is routine."""
-        self.counts[what] += 1
-        if what not in ROUTINE:
-            self.recent.append(Event(at, what, name, detail))
+        self.counts[kind] += 1
+        if kind not in ROUTINE:
+            self.recent.append(Event(at, kind, name, detail))

@@ -5,7 +5,7 @@ import msgspec
 from bigfleet.wire.hello import OPERATOR_FEATURES
 
 
-class Blob(msgspec.Struct, frozen=True, kw_only=True):
+class BlobAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """How bootstrap requests are answered."""
 
     answers: int = 1
@@ -29,4 +29,4 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
     """From then until the Node is Ready; None: it never is."""
     forget_seconds: float = 60.0
     """A machine that the shard has not named this long into a session is forgotten, and its Node removed."""
-    blob: Blob = Blob()
+    blob: BlobAnswers = BlobAnswers()
