@@ -42,7 +42,7 @@ _CLOUD = {
 
 
 def run(report: Report) -> None:
-    """Measure it once."""
+    """Measure one burst."""
     binaries = obtain(report.progress)
     report.progress(f"{COUNT:,} pods of a Deployment, from Pending to Running")
     with tempfile.TemporaryDirectory() as folder:

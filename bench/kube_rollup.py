@@ -37,7 +37,7 @@ CHANGED = REQUESTS // 100
 
 
 def run(report: Report) -> None:
-    """Measure both."""
+    """Measure roll-ups through a real API server, and roll-ups from full caches."""
     _stored(report)
     _cached(report)
 

@@ -162,7 +162,7 @@ def _value(param: Any) -> str:
     if getattr(param, "is_flag", False):
         return ""
     kind = param.type_descriptor.annotation
-    # Of a list, what it is a list of.
+    # For a list, the type of its elements.
     kind = next(iter(get_args(kind)), kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(str(each.value) for each in kind)

@@ -177,7 +177,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     host: Host | None = None
     zone: str = ""
     price_per_hour: float = 0.0
-    """In dollars."""
+    """Dollars an hour while the machine is held."""
     interruption_probability: float = 0.0
     """The chance, from 0 to 1, that the provider takes the machine back by itself."""
     resources: Resources = ()

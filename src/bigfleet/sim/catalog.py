@@ -141,9 +141,9 @@ class Archetype(msgspec.Struct, frozen=True, kw_only=True):
     sizes: tuple[Size, ...]
     """The sizes that one pod may have."""
     share: float
-    """Of plain demand its share of the machines, of gangs its share of the rows."""
+    """For plain demand the share of machines that it takes, for gangs the share of rows."""
     lifetime: tuple[int, int]
-    """For how long its pods live, in seconds: at least, at most."""
+    """The shortest and the longest life of its pods, in seconds."""
     priorities: tuple[tuple[int, float], ...] = ((DEFAULT, 1.0),)
     """Pairs of a priority and its weight."""
     interruption: tuple[Bucket, ...] = (Bucket.ZERO,)

@@ -111,7 +111,7 @@ class AuditRecord(Protocol):
 
 
 class Stage(Protocol):
-    """What the story is played on."""
+    """The surroundings that a story needs: clusters, a cloud, a shard, and a way to tell people what happens."""
 
     @property
     def clusters(self) -> Mapping[str, Cluster]:
@@ -138,10 +138,10 @@ class Stage(Protocol):
         """The shard's epoch, which grows with every restart."""
 
     def act(self, title: str, text: str) -> None:
-        """Begin an act."""
+        """Tell people that an act begins, and what is about to happen."""
 
     def say(self, text: str) -> None:
-        """Tell what came true."""
+        """Tell people what came true."""
 
     async def until(self, what: str, is_so: Callable[[], bool]) -> None:
         """Wait until `is_so`; where that does not come, raise a StoryError that says `what` did not happen."""

@@ -43,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
 
     address: Address
     tls: LiveTLS | None
-    """None: without TLS."""
+    """Our certificate; None for a connection without TLS."""
 
     @classmethod
     def from_flags(cls, shard: str, cert: str | None, key: str | None, ca: str | None) -> "Target":

@@ -55,7 +55,7 @@ class Screen(Protocol):
         """Show the state of everything."""
 
     def close(self) -> None:
-        """End the showing."""
+        """Stop drawing, and leave the terminal in order."""
 
 
 def screen_on(console: Console) -> Screen:
@@ -99,7 +99,7 @@ class _Lines:
         pass
 
     def _print(self, seconds: float, text: str) -> None:
-        # Whoever reads a pipe wraps lines as they like.
+        # Lines are not wrapped, since a pipe has no width.
         self._console.print(f"{seconds:5.1f} s  {text}", soft_wrap=True)
 
 

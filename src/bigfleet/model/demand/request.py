@@ -113,7 +113,7 @@ def _naming(name: str, place: str) -> Iterator[None]:
     try:
         yield
     except ProfileError as error:
-        # Whoever wrote the manifest knows the field by its name there.
+        # The error uses the field's name in the manifest, which is the name that its author knows.
         raise RequestError(name, place + _camel(error.field), error.problem) from None
     except ResourceError as error:
         raise RequestError(name, f"{place}resources[{error.name}]", error.problem) from None

@@ -53,13 +53,13 @@ class Latency(ConfigPart, frozen=True, kw_only=True):
 
     create: Delay | None = None
     configure: Delay | None = None
-    """Handing the bootstrap blob over."""
+    """The time that handing the bootstrap blob over takes."""
     join: Delay | None = None
-    """From then until the node is Ready or, where nodes are real, until the kubelet starts."""
+    """The time from the blob until the node is Ready or, where nodes are real, until the kubelet starts."""
     drain: Delay | None = None
-    """Until the pods have left; never longer than the grace."""
+    """The time that pods take to leave; a drain never takes longer than its grace."""
     wipe: Delay | None = None
-    """Wiping the host after its drain."""
+    """The time that wiping a host after its drain takes."""
     delete: Delay | None = None
 
     def over(self, other: "Latency") -> "Latency":
@@ -184,9 +184,9 @@ class Pool(ConfigPart, frozen=True, kw_only=True):
     family: str = ""
     labels: dict[str, str] = {}
     latency: Latency = Latency()
-    """Where it differs from the cloud's."""
+    """The steps that take another time in this pool than in the cloud."""
     failures: Failures | None = None
-    """In the place of the cloud's; None: the cloud's hold."""
+    """The pool's own failures; None: those of the cloud hold."""
     stock_outs: Annotated[tuple[StockOut, ...], msgspec.Meta(max_length=1000)] = ()
 
     def __post_init__(self) -> None:

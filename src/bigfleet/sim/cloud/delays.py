@@ -50,18 +50,18 @@ class Delay(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Delay):
-    """Always the same."""
+    """A distribution in which every time is the same."""
 
     seconds: float
 
     def at(self, share: float) -> float:  # noqa: ARG002 - the same whatever is drawn
-        """The one time there is."""
+        """The one time of this distribution."""
         return self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform(Delay):
-    """Anything between two times, each as likely."""
+    """A distribution in which every time between two bounds is equally likely."""
 
     least: float
     most: float
@@ -79,7 +79,7 @@ class LogNormal(Delay):
     p99: float
 
     def at(self, share: float) -> float:
-        """The quantile."""
+        """The time that this share of the lognormal distribution stays under."""
         return self.median * math.exp(NormalDist().inv_cdf(share) * math.log(self.p99 / self.median) / _P99)
 
 

@@ -128,7 +128,7 @@ class Hosts:
             self._write("DELETE FROM disks WHERE number = ?", _number(ref))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, statement: str, *values: str | int | bytes) -> None:

@@ -22,11 +22,11 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
 
     features: tuple[str, ...] = OPERATOR_FEATURES
     rollup_seconds: float = 10.0
-    """Between two roll-ups while demand does not change."""
+    """The time between two roll-ups while demand does not change."""
     register_seconds: float | None = 0.0
-    """From the news that a machine is Configured to its Node; None: the Node never comes."""
+    """The time from the news that a machine is Configured until its Node registers; None: it never does."""
     ready_seconds: float | None = 5.0
-    """From then until the Node is Ready; None: it never is."""
+    """The time from a Node's registration until it is Ready; None: it never is."""
     forget_seconds: float = 60.0
     """A machine that the shard has not named this long into a session is forgotten, and its Node removed."""
     blob: BlobAnswers = BlobAnswers()

@@ -26,13 +26,13 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """For how many seconds the operator waits."""
 
     first: float = 0.5
-    """Before it dials again for the first time; the wait then doubles."""
+    """The first wait before dialling again; each further one is twice as long."""
     most: float = 30.0
-    """Before it dials again, at most."""
+    """The longest wait before dialling again."""
     replaced: float = 30.0
-    """Before it dials again after another session has replaced its own."""
+    """The wait before dialling again after another session has replaced this operator's."""
     stalled: float = 30.0
-    """For the shard to take a frame; then the stream is cut."""
+    """How long the shard may take to accept a frame before the stream is cut."""
 
 
 class SimOperator:

@@ -77,7 +77,7 @@ class World:
     def __init__(self, daemons: Sequence[Daemon] = ()) -> None:
         self.daemons = tuple(daemons)
         self.nodes: dict[str, Node] = {}
-        """By name, in the order in which they joined."""
+        """The nodes by name, in the order in which they joined."""
         self.version = 0
         """Grows with every change of the demand."""
         self.changed: Callable[[], None] = lambda: None

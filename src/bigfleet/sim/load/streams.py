@@ -36,7 +36,7 @@ class Histogram:
         self.count = self.max = 0
 
     def add(self, micros: int) -> None:
-        """Count one time."""
+        """Add one time to the histogram."""
         micros = max(0, micros)
         self._counts[self._place(micros)] += 1
         self.count += 1
@@ -74,7 +74,7 @@ class Tally:
         self.restart()
 
     def restart(self) -> None:
-        """Count frames anew."""
+        """Set all counts of frames back to 0."""
         self.latency, self.recent = Histogram(), Histogram()
         self.sent = self.acked = self.refused = self.skipped = self.blobs = self.reclaims = 0
         self.refusal = ""
@@ -86,7 +86,7 @@ class Tally:
         return self.sent - self.acked - self.refused
 
     def acknowledged(self, ack: pb.Acknowledgement) -> None:
-        """A roll-up was answered."""
+        """Count the answer to a roll-up, and how long it took."""
         if not ack.echo:
             self.refused += 1
             self.refusal = ack.rejection_reason[:200]
