@@ -1,32 +1,36 @@
-"""The HTTP endpoint of every program: /metrics, /healthz and /readyz.
+"""The HTTP endpoint of every program: /metrics, /healthz and /readyz, served by aiohttp.
 
-It runs on an event loop and thread of its own, so that it still answers when the program's loop is stuck. Whoever
-connects is bounded: in head size, in time, and in number.
+The endpoint runs on an event loop and a thread of its own, so that it still answers when the program's loop is stuck.
+Whoever connects is bounded in head size, in time and in number. A connection serves one request.
 """
 
 import asyncio
-import io
+import logging
 import socket
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from http import HTTPStatus
-from http.client import HTTPException, HTTPMessage, parse_headers
 from typing import Self
-from urllib.parse import urlsplit
 
+from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 
 from bigfleet.telemetry.health import Heartbeat, Readiness
 from bigfleet.telemetry.metrics import expose
 
 _MAX_HEAD_BYTES = 8192
-_MAX_CLIENTS = 64
+_MAX_CONNECTIONS = 64
 _START_SECONDS = 10.0
 # From connecting to the last byte taken by the client.
-_CLIENT_SECONDS = 10.0
-# How long a client may take to close after its answer; without the wait, what it still sends would reset the answer.
+_CONNECTION_SECONDS = 10.0
+# How long the body of a request is read and dropped after its answer, so that it does not reset the answer.
 _LINGER_SECONDS = 1.0
-_TEXT = "text/plain; charset=utf-8"
+_METHODS = ("GET", "HEAD")
+_VERSIONS = (HttpVersion10, HttpVersion11)
+
+_Handle = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
 
 class HealthEndpoint:
@@ -41,9 +45,9 @@ class HealthEndpoint:
         self._readiness = readiness
         self._heartbeat = heartbeat
         self._routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
-        self._clients: set[asyncio.Task[None]] = set()
+        self._server: _BoundedServer | None = None
         self._thread: threading.Thread | None = None
-        self._stopping: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._stopping: _Handle | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -52,9 +56,14 @@ class HealthEndpoint:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def connections(self) -> int:
+        """How many peers are connected now."""
+        return 0 if self._server is None else self._server.open
+
     def start(self) -> None:
         """Serve until `stop`; returns once connections are answered."""
-        serving: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        serving: Future[_Handle] = Future()
         # A daemon, so that a program that dies without stopping it is not kept alive.
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(serving)), name="health", daemon=True)
         self._thread.start()
@@ -69,88 +78,113 @@ class HealthEndpoint:
             self._stopping = self._thread = None
         self._listener.close()
 
-    async def _serve(self, serving: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]") -> None:
-        stop = asyncio.Event()
-        server = await asyncio.start_server(self._accept, sock=self._listener, limit=_MAX_HEAD_BYTES)
-        serving.set_result((asyncio.get_running_loop(), stop))
+    async def _serve(self, serving: "Future[_Handle]") -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        self._server = connections = _BoundedServer(self._answer)
+        server = await loop.create_server(connections, sock=self._listener)
+        serving.set_result((loop, stop))
         await stop.wait()
         server.close()
-        for client in self._clients:
-            client.cancel()
-        await asyncio.gather(*self._clients, return_exceptions=True)
+        connections.cut_all()
+        await connections.shutdown(timeout=0)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._clients) >= _MAX_CLIENTS:
-            writer.transport.abort()
-            return
-        client = asyncio.get_running_loop().create_task(self._converse(reader, writer))
-        self._clients.add(client)
-        client.add_done_callback(self._clients.discard)
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        route = self._routes.get(request.path)
+        if request.version not in _VERSIONS:
+            answer = _text(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.0 or HTTP/1.1 is spoken here\n")
+        elif route is None:
+            answer = _text(HTTPStatus.NOT_FOUND, "there are " + ", ".join(self._routes) + "\n")
+        elif request.method not in _METHODS:
+            answer = _text(HTTPStatus.METHOD_NOT_ALLOWED, "use GET or HEAD\n")
+            answer.headers["Allow"] = ", ".join(_METHODS)
+        else:
+            answer = route(request.headers.get("Accept", ""))
+        # Which library answers, in which version, is nobody's business.
+        answer.headers["Server"] = "bigfleet"
+        answer.force_close()
+        return answer
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_CLIENT_SECONDS):
-                try:
-                    head = await reader.readuntil(b"\r\n\r\n")
-                except asyncio.LimitOverrunError:
-                    answer = _answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request head is too large\n")
-                else:
-                    answer = self._respond(head)
-                writer.write(answer)
-                writer.write_eof()
-                await writer.drain()
-                async with asyncio.timeout(_LINGER_SECONDS):
-                    while await reader.read(_MAX_HEAD_BYTES):
-                        pass
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
-            # The client is slow or gone; there is nobody to tell.
-            pass
-        finally:
-            writer.transport.abort()
+    def _metrics(self, accept: str) -> web.Response:
+        body, content_type = expose(self._registry, accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
-    def _respond(self, head: bytes) -> bytes:
-        line, _, fields = head.partition(b"\r\n")
-        try:
-            method, target, version = line.decode("ascii").split(" ")
-            path = urlsplit(target).path
-            headers = parse_headers(io.BytesIO(fields))
-        except (ValueError, HTTPException):
-            return _answer(HTTPStatus.BAD_REQUEST, "not an HTTP request\n")
-        if version not in {"HTTP/1.0", "HTTP/1.1"}:
-            return _answer(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.0 or HTTP/1.1 is spoken here\n")
-        route = self._routes.get(path)
-        if route is None:
-            return _answer(HTTPStatus.NOT_FOUND, "there are " + ", ".join(self._routes) + "\n")
-        if method not in {"GET", "HEAD"}:
-            return _answer(HTTPStatus.METHOD_NOT_ALLOWED, "use GET or HEAD\n", allow=True)
-        answer = route(headers)
-        return answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4]
-
-    def _metrics(self, headers: HTTPMessage) -> bytes:
-        body, content_type = expose(self._registry, headers.get("Accept", ""))
-        return _answer(HTTPStatus.OK, body, content_type)
-
-    def _healthz(self, _headers: HTTPMessage) -> bytes:
+    def _healthz(self, _accept: str) -> web.Response:
         silence, allowed = self._heartbeat.silence(), self._heartbeat.allowed_silence
         if silence > allowed:
             said = f"event loop: silent for {silence:.0f} s, at most {allowed:.0f} s is well\n"
-            return _answer(HTTPStatus.SERVICE_UNAVAILABLE, said)
-        return _answer(HTTPStatus.OK, "ok\n")
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, said)
+        return _text(HTTPStatus.OK, "ok\n")
 
-    def _readyz(self, _headers: HTTPMessage) -> bytes:
+    def _readyz(self, _accept: str) -> web.Response:
         unmet = self._readiness.unmet()
         if unmet:
-            return _answer(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{line}\n" for line in unmet))
-        return _answer(HTTPStatus.OK, "ok\n")
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{line}\n" for line in unmet))
+        return _text(HTTPStatus.OK, "ok\n")
 
 
-def _answer(status: HTTPStatus, body: str | bytes, content_type: str = _TEXT, *, allow: bool = False) -> bytes:
-    payload = body.encode() if isinstance(body, str) else body
-    head = [
-        f"HTTP/1.1 {status.value} {status.phrase}",
-        f"Content-Type: {content_type}",
-        f"Content-Length: {len(payload)}",
-        "Connection: close",
-        *(["Allow: GET, HEAD"] if allow else []),
-    ]
-    return "\r\n".join([*head, "", ""]).encode("ascii") + payload
+class _BoundedServer(web.Server):
+    """aiohttp's server with two bounds: so many connections, each for so long.
+
+    A probe is over within milliseconds. So when a connection comes that is one too many, it is the oldest that is cut:
+    peers that are idle or slow lose their place, and a probe always finds one.
+    """
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__(
+            handler,
+            access_log=None,
+            logger=_logger(),
+            max_line_size=_MAX_HEAD_BYTES,
+            max_field_size=_MAX_HEAD_BYTES,
+            lingering_time=_LINGER_SECONDS,
+        )
+        # By connection, oldest first: its transport, and the timer that cuts it.
+        self._open: dict[web.RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """A peer has connected."""
+        super().connection_made(handler, transport)
+        if len(self._open) >= _MAX_CONNECTIONS:
+            self._cut(next(iter(self._open)))
+        timer = asyncio.get_running_loop().call_later(_CONNECTION_SECONDS, self._cut, handler)
+        self._open[handler] = transport, timer
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """A connection is over."""
+        super().connection_lost(handler, exc)
+        if (known := self._open.pop(handler, None)) is not None:
+            known[1].cancel()
+
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return len(self._open)
+
+    def cut_all(self) -> None:
+        """End every connection."""
+        for handler in list(self._open):
+            self._cut(handler)
+
+    def _cut(self, handler: web.RequestHandler) -> None:
+        transport, timer = self._open.pop(handler)
+        timer.cancel()
+        # To close it would wait for a client that takes nothing.
+        transport.abort()
+
+
+class _WithoutPeersFaults(logging.Filter):
+    """Drops what the library logs of requests that are no HTTP: the peer is told, and a line for each would be many."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def _logger() -> logging.Logger:
+    logger = logging.getLogger("bigfleet.telemetry.http")
+    if not logger.filters:
+        logger.addFilter(_WithoutPeersFaults())
+    return logger
+
+
+def _text(status: HTTPStatus, text: str) -> web.Response:
+    return web.Response(status=status, text=text)
