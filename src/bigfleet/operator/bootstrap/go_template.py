@@ -1,7 +1,8 @@
-"""Templates spelled as Go's text/template spells them, turned into Jinja2 line by line.
+"""Templates spelled as Go's text/template spells them, turned into Jinja2 line by line (docs/adr/0022).
 
-Taken are variables (`.ClusterID`), if, else if, else, range, end, comments, pipelines into filters, and the functions
-eq, ne, not, index and len. A block that is Jinja2 already stays as it is, so that both spellings may stand in one file.
+The list of what is taken is closed: variables (`.ClusterID`), if, else if, else, range, end, comments, pipelines into
+filters, and the functions eq, ne, not, index and len. A block that is Jinja2 already stays as it is, so both spellings
+may stand in one file.
 """
 
 import re
@@ -30,13 +31,13 @@ _KEYWORDS = frozenset({"if", "else", "end", "range", *_UNTAKEN})
 _CONSTANTS = frozenset({"true", "false", "nil"})
 
 PAIRS = "go_pairs"
-"""The filter that a range with two variables needs: (key, value) of a mapping by key, (position, item) of a list."""
+"""The filter for a range with two variables: (key, value) of a mapping in order of keys, (position, item) of a list."""
 VALUES = "go_values"
-"""The filter that a range with one variable or none needs: the values of a mapping by key, the items of a list."""
+"""The filter for a range with one variable or none: the values of a mapping in order of keys, the items of a list."""
 
 
 class GoTemplateError(ValueError):
-    """A block that has no meaning here. Names its line, and says what to write instead."""
+    """A block of Go's that is not taken. The error names its line and says what to write instead."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line, self.problem = line, problem
@@ -44,18 +45,22 @@ class GoTemplateError(ValueError):
 
 
 class _NotGoError(ValueError):
-    """A block that does not read as Go; Jinja2 shall judge it."""
+    """A block that does not read as Go. It is left to Jinja2."""
 
 
 def to_jinja(source: str) -> str:
-    """The same template for Jinja2, with every block on the line where it was. Raises GoTemplateError."""
+    """The template as Jinja2 takes it, with every block on its own line still. Raises GoTemplateError."""
     return "".join(_Translation(source).parts())
 
 
 class _Translation:
+    """One template on its way into Jinja2."""
+
     def __init__(self, source: str) -> None:
         self._source = source
+        #: The blocks that wait for their `end`, innermost last: `if` or `range`, and the line.
         self._open: list[tuple[str, int]] = []
+        #: What the dot stands for in each range that is open, innermost last.
         self._dots: list[str] = []
 
     def parts(self) -> Iterator[str]:
@@ -171,7 +176,7 @@ class _Translation:
         if word and (piped or operands):
             return self._call(word, operands, piped, line)
         if word or piped or len(operands) != 1:
-            # A word alone is a name of Jinja2's; operands side by side are neither's.
+            # A word alone is a name of Jinja2; operands side by side are neither Go nor Jinja2.
             raise _NotGoError
         return operands[0]
 
@@ -238,7 +243,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 def _first_of(source: str, *patterns: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """What the patterns find, in order; what stands inside another is not looked at."""
+    """What the patterns find, in order; a match inside another match is passed over."""
     position = 0
     while True:
         found = [match for pattern in patterns if (match := pattern.search(source, position)) is not None]
