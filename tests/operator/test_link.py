@@ -147,7 +147,7 @@ async def test_rule_24_one_that_never_answers_is_left_for_home(home: UnixAddress
 
     async with shard(home, points), shard(away, is_silent), linked(home) as (_, talk):
         await talk.until(lambda: calls.count("home") >= 2)
-        assert "CANCELLED: nothing was heard for 0.2 s" in talk.ends
+        assert "CANCELLED: the shard sent nothing for 0.2 s" in talk.ends
 
 
 async def test_what_is_no_frame_ends_the_session(home: UnixAddress) -> None:
@@ -157,7 +157,7 @@ async def test_what_is_no_frame_ends_the_session(home: UnixAddress) -> None:
 
     async with shard(home, rots), linked(home) as (_, talk):
         await talk.until(lambda: bool(talk.ends))
-        assert talk.ends[0] == "CANCELLED: it sent what is no frame"
+        assert talk.ends[0] == "CANCELLED: the shard sent bytes that are no frame"
 
 
 async def test_rule_21_a_replaced_session_waits_longer(home: UnixAddress, monkeypatch: pytest.MonkeyPatch) -> None:

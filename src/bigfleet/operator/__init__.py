@@ -1,5 +1,5 @@
 """The per-cluster agent: dials the shard, reports demand, answers bootstrap requests and reclaim instructions.
 
-`run` is the process, `core` joins the parts, `link` is the one stream. Outbound only: it listens for nothing but
-metrics and health.
+`run` is the process, `core` joins the parts, and `link` keeps the one stream to the shard. The operator only dials out:
+it listens for nothing but metrics and health.
 """

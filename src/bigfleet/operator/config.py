@@ -1,4 +1,4 @@
-"""What an operator is told, checked once."""
+"""The operator's settings, checked once."""
 
 import ipaddress
 import os
@@ -13,12 +13,16 @@ from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.tls import TLSFiles
 
 LEAST_INTERVAL = "1s"
+"""The shortest time between two roll-ups that can be set."""
+
 NAMESPACE = "bigfleet-system"
+"""The namespace of the operator where nothing else says it."""
+
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class OperatorConfigError(Exception):
-    """A setting that cannot be used: its flag, what is wrong, and what fits."""
+    """A setting that cannot be used; the text names the flag, the problem and what fits."""
 
 
 class OperatorConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,12 +47,12 @@ class OperatorConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interval_written(self) -> str:
-        """The interval as people write it."""
+        """The interval between two roll-ups, as people write it."""
         return str(duration.written(self.rollup_interval))
 
     @property
     def unprotected(self) -> bool:
-        """Whether bootstrap data would leave this host in the clear."""
+        """Whether bootstrap data would leave this host without encryption."""
         address = self.shard_address
         if self.tls is not None or isinstance(address, UnixAddress):
             return False
@@ -59,7 +63,7 @@ class OperatorConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interval(text: str) -> float:
-    """Between two roll-ups."""
+    """The seconds between two roll-ups that a text states."""
     try:
         seconds = duration.parse(text)
     except ValueError as error:
@@ -70,7 +74,7 @@ def interval(text: str) -> float:
 
 
 def cluster_id(text: str) -> str:
-    """An id that a certificate can name."""
+    """The id of the cluster, if a certificate can name it."""
     try:
         Identity(Kind.CLUSTER, text)
     except IdentityError as error:
@@ -79,7 +83,7 @@ def cluster_id(text: str) -> str:
 
 
 def kubelet_version(text: str) -> str:
-    """A version, or nothing."""
+    """The version of kubelets, or the empty text."""
     try:
         if text:
             check_version(text)
@@ -89,7 +93,7 @@ def kubelet_version(text: str) -> str:
 
 
 def namespace(text: str) -> str:
-    """The namespace that this program runs in: told, else its pod's, else the usual one."""
+    """The namespace that this program runs in: the one given, else its pod's, else NAMESPACE."""
     if text:
         return text
     if from_pod := os.environ.get("POD_NAMESPACE"):

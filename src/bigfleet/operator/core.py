@@ -1,6 +1,7 @@
-"""The operator's mind: what the watches show and the shard says in, frames and writes out. It holds the parts together.
+"""The heart of the operator: it takes what the watches show and the shard says, and passes it to the parts.
 
-No roll-up is made before every watch has shown all there is (protocol.md 24), and none without a session.
+Roll-ups are made here. None is made before every watch has listed everything (protocol.md 24), and none without a
+session.
 """
 
 import math
@@ -39,12 +40,14 @@ from bigfleet.wire.parting import GONE
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 EARLY_SECONDS = 1.0
-"""Between two roll-ups lies at least this, however urgent the second."""
+"""Seconds between two roll-ups at least, however urgent the second is."""
 
-# Roll-ups on their way; an older one that is still unanswered never will be.
+# Roll-ups that may wait for an answer; an older one that has none by then will get none.
 _MOST_SENT = 8
-# A Node that has not been Ready for so long is not about to be.
+# A Node that has not been Ready for so long is not expected to become Ready.
 _UNREADY_SECONDS = 600.0
+# Pods that get an Event when raising their row does not help.
+_MOST_TOLD_PODS = 10
 _S = MachineState
 _IN_FLIGHT = frozenset({_S.CREATING, _S.CONFIGURING, _S.DRAINING})
 
@@ -52,22 +55,27 @@ _log = structlog.get_logger("bigfleet.operator")
 
 
 class Clocks(msgspec.Struct, frozen=True):
-    """Running times go by `now`, which only grows; `wall` is what others read; `stamp` is the time in nanoseconds."""
+    """The clocks that the operator goes by."""
 
+    #: Monotonic seconds, by which everything is timed.
     now: Callable[[], float]
+    #: The time of day, as it is written on objects.
     wall: Callable[[], datetime]
+    #: The time of day in nanoseconds, as roll-ups carry it.
     stamp: Callable[[], int]
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """A roll-up on its way: which requests wait for its acknowledgement, which rows it holds."""
+    """A roll-up that was sent and not answered yet."""
 
+    #: The requests in it that are to be marked Acknowledged.
     waiting: list[UnacknowledgedRequest]
+    #: Its rows.
     keys: frozenset[NeedKey]
 
 
 class ClusterView:
-    """What the watches show: four sinks that know of each other."""
+    """What the watches show, in four sinks. Pods learn from requests which of them have one."""
 
     def __init__(
         self,
@@ -76,17 +84,17 @@ class ClusterView:
         pods_changed: Callable[[str], None],
         complain: Callable[[CapacityRequest, RequestError], None],
     ) -> None:
-        self.requests = Requests(urgent, self._spoken_for, complain)
-        self.pods = Pods(self.requests.speaks_for, pods_changed)
+        self.requests = Requests(urgent, self._pod_changed, complain)
+        self.pods = Pods(self.requests.has_request, pods_changed)
         self.nodes = Nodes(node_changed)
         self.daemons = Daemons()
 
-    def _spoken_for(self, pod_uid: str) -> None:
+    def _pod_changed(self, pod_uid: str) -> None:
         self.pods.request_changed(pod_uid)
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What carries out what the shard asks for."""
+    """The parts of the operator that act on what the shard says."""
 
     machines: KnownMachines
     ready_reports: NodeReadyReports
@@ -99,7 +107,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Core:
-    """One cluster's operator. It is the session's `Talk`; whoever holds it ticks when `due`."""
+    """One cluster's operator. The link calls it as a `SessionListener`; its owner calls `tick` when that is `due`."""
 
     def __init__(
         self,
@@ -118,29 +126,38 @@ class Core:
         )
         self._parts: Parts | None = None
         self._say: Callable[[pb.OperatorMessage], None] | None = None
+        #: Roll-ups without an answer yet, by their timestamp as a text, oldest first.
         self._sent: dict[str, _Sent] = {}
+        #: Rows that the shard has taken and did not leave short; None while it has not answered.
         self._covered: frozenset[NeedKey] | None = None
+        #: By machine, since when its Node has not been Ready.
         self._unready_since: dict[str, float] = {}
-        self._next, self._last = math.inf, -math.inf
-        self._synced = self._refused = False
+        #: When the next roll-up is due.
+        self._next = math.inf
+        #: When the last roll-up was made.
+        self._last = -math.inf
+        #: Whether every watch has listed everything.
+        self._synced = False
+        #: Whether the shard refused the last roll-up.
+        self._refused = False
 
     def complete(self, parts: Parts) -> None:
-        """The parts that need this one to send; nothing happens before."""
+        """Take the parts, which are made after the core because they send through it. Must come before all else."""
         self._parts = parts
 
     @property
     def parts(self) -> Parts:
-        """What carries out what the shard asks for."""
+        """The parts of the operator that act on what the shard says."""
         assert self._parts is not None, "complete() comes first"  # noqa: S101 - a mistake in the wiring
         return self._parts
 
     def send(self, frame: pb.OperatorMessage) -> None:
-        """Say it to the shard, if a session is up; what matters is said again in the next."""
+        """Send a frame to the shard. Without a session it is dropped; the next session repeats what matters."""
         if self._say is not None:
             self._say(frame)
 
     def synced(self) -> None:
-        """Every watch has shown all there is."""
+        """Every watch has listed everything."""
         self._synced = True
         self.parts.drains.resumed()
         if self._say is not None:
@@ -150,7 +167,7 @@ class Core:
     # The session.
 
     def opened(self, say: Callable[[pb.OperatorMessage], None]) -> None:
-        """A stream is there."""
+        """A stream to the shard has been opened. `say` sends a frame on it."""
         now, parts = self._clocks.now(), self.parts
         self._say = say
         self._sent.clear()
@@ -167,7 +184,7 @@ class Core:
         self.tick()
 
     def closed(self, why: str) -> None:
-        """The stream is over."""
+        """The stream is over, for the reason given."""
         self._say = None
         self._next = math.inf
         parts = self.parts
@@ -179,7 +196,7 @@ class Core:
         _log.debug("session_closed", reason=why)
 
     def received(self, frame: pb.ShardMessage) -> None:
-        """A frame has arrived; one that is not known says nothing."""
+        """A frame has arrived. Frames of an unknown kind are ignored."""
         parts = self.parts
         match frame.WhichOneof("payload"):
             case "ack":
@@ -219,14 +236,14 @@ class Core:
         return min(self._next, self.parts.upcoming.due(), self.parts.available.due())
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Do what is due by now."""
         now = self._clocks.now()
         for each in self.parts.upcoming.tick(now):
             machine_id = each.metadata.annotations.get(MACHINE, "")
             machine = self.parts.machines.get(machine_id)
             self.parts.machines.forget(machine_id)
             if each.status is not None:
-                # Without a reference there may be a Node all the same, one that is not Ready.
+                # An object without a reference may still have a Node: one that is not Ready.
                 named = machine_id if machine is None else machine.node_name
                 name = named if each.status.node_ref is None else each.status.node_ref.name
                 self.parts.left_nodes.left(name, each.status.provider_id)
@@ -247,7 +264,7 @@ class Core:
             needs = self.rollups.needs()
             message = rollup_to_wire(self.rollups.build(needs))
         except ResourceError as error:
-            # Quintillions of something: no fleet has them, and the last good roll-up stands.
+            # Sums beyond what a roll-up can carry. The shard keeps the last roll-up that it took.
             _log.error("rollup_impossible", error=str(error))
             return
         built = time.perf_counter()
@@ -274,26 +291,26 @@ class Core:
             self.parts.available.rolled_up({key.fingerprint for key in sent.keys})
             self.parts.acknowledger.acknowledge(sent.waiting)
         elif not ack.echo and not self._refused:
-            # Once, and not for every roll-up of the minute that the shard takes to believe a fall.
+            # Logged once: a shard refuses every roll-up for a minute before it believes that demand has fallen.
             _log.warning("rollup_refused", reason=ack.rejection_reason or "none was given")
         self._refused = not ack.echo
         if self._refused:
-            # What was said to be covered is not the demand of now.
+            # The answer before this one was not about the present demand.
             self._covered = None
 
     def _urgent(self) -> None:
-        """Somebody should not wait for the next roll-up."""
+        """A request has come that should not wait for the next roll-up."""
         if self._say is not None and self._synced:
             self._next = min(self._next, max(self._clocks.now(), self._last + EARLY_SECONDS))
             self._stirred()
 
     def _is_moving(self, now: float) -> bool:
-        """Whether a machine of the cluster is in flight, or its Node not Ready; one that stays so is passed over."""
+        """Whether a machine of the cluster is in flight, or its Node not Ready for less than ten minutes."""
         before, self._unready_since = self._unready_since, {}
         moving = False
         for machine in self.parts.machines:
             if not self.parts.machines.is_named(machine.id):
-                # An earlier session spoke of it; where it stands now nobody has said.
+                # Only an earlier session named this machine; its present state is not known.
                 continue
             if machine.state is _S.CONFIGURED and not self._is_ready(machine):
                 since = self._unready_since[machine.id] = before.get(machine.id, now)
@@ -305,7 +322,7 @@ class Core:
     # What the watches show.
 
     def is_ready(self, machine_id: str) -> bool:
-        """Whether the machine's Node is there and Ready now."""
+        """Whether the machine's Node exists and is Ready now."""
         machine = self.parts.machines.get(machine_id)
         return machine is not None and self._is_ready(machine)
 
@@ -350,7 +367,7 @@ class Core:
             "the fleet says that this pod's capacity is there, and two machines more gave it no place: look at its "
             "scheduling conditions (kubectl describe pod), which a CapacityRequest cannot express"
         )
-        for uid in pods[:10]:
+        for uid in pods[:_MOST_TOLD_PODS]:
             namespace, name = self.view.pods.named(uid)
             about = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid)
             self._say_event(Occurrence(about, "CapacityDoesNotHelp", "RollUp", note))

@@ -1,7 +1,8 @@
-"""The stream to the shard: dialled, kept, dialled again, for as long as this operator leads (protocol.md 21, 24).
+"""The stream to the shard: dialled, kept and dialled again, for as long as this operator leads (protocol.md 21, 24).
 
-Reading and writing never wait for each other. A shard that refuses the cluster as another's names that one's address,
-which is followed; when the other refuses in turn or is silent, the configured address is next.
+Reading and writing never wait for each other. A shard that the cluster is not bound to refuses it with the address of
+the shard that it is bound to. That address is dialled next; when it refuses too or does not answer, the configured
+address is dialled again.
 """
 
 import asyncio
@@ -27,24 +28,27 @@ _log = structlog.get_logger("bigfleet.operator")
 
 
 class SessionWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds: before dialling again, at first and at most; when replaced; for a frame to be taken; to be answered.
+    """How long the link waits for what, in seconds."""
 
-    A session that lasted for `lasting` lets the waits begin anew.
-    """
-
+    #: Before dialling again after the first failure; doubled with each further one.
     first: float = 0.5
+    #: Before dialling again, at most.
     most: float = 30.0
+    #: Before dialling again after another session of the cluster has replaced this one.
     replaced: float = 30.0
+    #: For the shard to take a frame.
     stalled: float = 30.0
+    #: For the first frame of the shard.
     silent: float = 60.0
+    #: A session that lasted so long lets the waits begin anew.
     lasting: float = 10.0
 
 
 class SessionListener(Protocol):
-    """What the operator makes of the session."""
+    """What is told of the session."""
 
     def opened(self, say: Callable[[pb.OperatorMessage], None]) -> None:
-        """A stream is there; what is said with `say` is sent in order, Hello first."""
+        """A stream has been opened. `say` sends a frame; frames are sent in order, and Hello must be the first."""
 
     def received(self, frame: pb.ShardMessage) -> None:
         """A frame has arrived."""
@@ -54,7 +58,7 @@ class SessionListener(Protocol):
 
 
 class Link:
-    """Keeps a session with the shard at this address, or at the one to which it points."""
+    """Keeps a session with the shard at this address, or with the one that this shard names."""
 
     def __init__(
         self,
@@ -67,11 +71,11 @@ class Link:
     ) -> None:
         self._home, self._tls, self._talk, self._metrics = address, tls, talk, metrics
         self._waits = waits or SessionWaits()
-        # Operators that lost one shard together must not come back together.
+        # Operators that lost a shard at the same moment must not all come back at the same moment.
         self._rng = rng or random.SystemRandom()
         self._sessions = 0
         self.connected = False
-        """Whether a session is up and was answered."""
+        """Whether there is a session in which the shard has sent a frame."""
 
     async def run(self) -> None:
         """Keep the session, until cancelled."""
@@ -93,7 +97,7 @@ class Link:
             wait = min(self._waits.most, 2 * wait)
 
     async def _session(self, address: Address) -> tuple[Ending, bool]:
-        """One session from dialling to its end; how it ended, and whether anything was heard."""
+        """One session from dialling to its end. Returns how it ended, and whether the shard sent a frame."""
         dialer = shard_dialer(address, self._tls)
         try:
             try:
@@ -136,9 +140,9 @@ class Link:
                 data = await stream.read()
             return pb.ShardMessage.FromString(data)
         except TimeoutError:
-            stream.cut(f"nothing was heard for {self._waits.silent:g} s")
+            stream.cut(f"the shard sent nothing for {self._waits.silent:g} s")
         except DecodeError:
-            stream.cut("it sent what is no frame")
+            stream.cut("the shard sent bytes that are no frame")
         raise StreamEndedError
 
     async def _write_all(self, stream: Stream, outbox: Outbox) -> None:
@@ -149,15 +153,15 @@ class Link:
                     async with asyncio.timeout(self._waits.stalled):
                         await stream.write(frame.SerializeToString())
                 except TimeoutError:
-                    stream.cut(f"no frame was taken for {self._waits.stalled:g} s")
+                    stream.cut(f"the shard took no frame for {self._waits.stalled:g} s")
                     return
                 except OutboxFullError:
-                    stream.cut("it takes frames too slowly")
+                    stream.cut("the shard takes frames too slowly")
                     return
 
 
 def _redirect(ending: Ending) -> Address | None:
-    """Where a shard that this cluster is not bound to says it belongs: the last address in its refusal."""
+    """The address of the shard that the cluster is bound to: the last address in a refusal."""
     if ending.code == "FAILED_PRECONDITION":
         for word in reversed(ending.details.split()):
             with suppress(AddressError):

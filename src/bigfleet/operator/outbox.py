@@ -1,7 +1,7 @@
-"""What is to be said to the shard in this session, in order; a newer roll-up takes the place of one still waiting.
+"""The frames that wait to be sent in a session, in order. A newer roll-up replaces one that still waits.
 
-Reading never waits for it (protocol.md 21). It is bounded: of a session whose shard takes nothing, the frames that come
-again by themselves are dropped first.
+Reading from the shard never waits for the outbox (protocol.md 21). The outbox is bounded: when the shard takes nothing
+for too long, the session ends, and the next session says again what matters.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from collections import deque
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 LIMIT = 50_000
-"""Frames that may wait; a report for every machine of the largest cluster fits twice."""
+"""Frames that may wait: two reports for every machine of the largest cluster."""
 
 
 class OutboxFullError(Exception):
-    """The shard takes too little for too long; the session is to end, and the next begins anew."""
+    """The shard has taken too little for too long, and a frame was lost: the session must end."""
 
 
 class Outbox:
-    """The frames of one session."""
+    """The frames of one session that wait to be sent."""
 
     def __init__(self) -> None:
         self._frames: deque[pb.OperatorMessage] = deque()
@@ -26,10 +26,10 @@ class Outbox:
         self._more = asyncio.Event()
         self._full = False
         self.dropped = 0
-        """Roll-ups that a newer one replaced, and frames that found no room."""
+        """How many roll-ups were replaced by newer ones, and frames lost for want of room."""
 
     def put(self, frame: pb.OperatorMessage) -> None:
-        """Have it sent."""
+        """Have a frame sent."""
         if frame.WhichOneof("payload") == "rollup":
             self.dropped += self._rollup is not None
             self._rollup = frame

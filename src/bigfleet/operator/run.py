@@ -1,4 +1,4 @@
-"""An operator as a process: the API server, the shard, signals and health around `Core`."""
+"""The operator as a process: API server, shard, leadership, signals and health around `Core`."""
 
 import asyncio
 import gc
@@ -56,7 +56,10 @@ from bigfleet.transport.listen import open_listener
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSConfigError
 
+# How often readiness is looked at.
 _LOOK_SECONDS = 0.5
+# Longest wait between two looks at what is due, however far away that is.
+_LONGEST_WAIT = 3600.0
 _log = structlog.get_logger("bigfleet.operator")
 
 
@@ -171,8 +174,7 @@ class _Program:
             wait = self._core.due() - self._now()
             if wait > 0:
                 with suppress(TimeoutError):
-                    # However far away: an hour is soon enough to look again.
-                    async with asyncio.timeout(min(wait, 3600.0)):
+                    async with asyncio.timeout(min(wait, _LONGEST_WAIT)):
                         await self._stirred.wait()
                 continue
             self._core.tick()
@@ -183,7 +185,7 @@ class _Program:
 
 
 def settle_memory() -> None:
-    """What the caches hold stays for long: the collector need not walk it again and again, a tenth of a second each."""
+    """Keep the garbage collector from walking the full caches again and again, at a tenth of a second each time."""
     gc.collect()
     gc.freeze()
 
@@ -197,18 +199,18 @@ P = TypeVar("P", bound=_Work)
 
 
 class LeadershipTurns(Generic[P]):
-    """Waiting for the Lease and leading, in turns.
+    """Waits for the Lease and leads, in turns.
 
-    Each turn has a program made for it: what the last one knew is out of date, and others may have led since.
+    Each turn has a program made for it. What the last program knew is out of date: others may have led since.
     """
 
     def __init__(self, election: Election, make: Callable[[], P]) -> None:
         self._election, self._make = election, make
         self.program: P | None = None
-        """The one that runs; None while this operator does not lead."""
+        """The program of the present turn; None while this operator does not lead."""
 
     async def run(self) -> None:
-        """Go on until cancelled. A program that fails ends it; the loss of the Lease does not."""
+        """Take turns until cancelled, or until a program fails. The loss of the Lease ends only the turn."""
         while True:
             try:
                 await self._election.won()
@@ -230,13 +232,13 @@ class LeadershipTurns(Generic[P]):
 
 
 def _forget_memory() -> None:
-    """Let the collector have what it was told to leave alone: the caches of a turn that is over."""
+    """Let the garbage collector free the caches of a turn that is over."""
     gc.unfreeze()
     gc.collect()
 
 
 async def serve(config: OperatorConfig) -> None:
-    """Run until SIGTERM or SIGINT, leading whenever no copy does."""
+    """Run until SIGTERM or SIGINT; lead whenever no other copy leads."""
     tls = None if config.tls is None else LiveTLS.start(config.tls)
     wanted = Identity(Kind.CLUSTER, config.cluster_id)
     if tls is not None and tls.identity != wanted:
@@ -290,7 +292,7 @@ async def serve(config: OperatorConfig) -> None:
 
 
 async def _watch(turns: LeadershipTurns[_Program], readiness: Readiness) -> None:
-    """Say whether the operator is ready, for as long as this runs."""
+    """Keep the readiness up to date, until cancelled."""
     while True:
         program = turns.program
         if program is None:
@@ -314,7 +316,7 @@ def _look(program: _Program, readiness: Readiness) -> None:
 
 
 def _single(error: Exception) -> Exception:
-    """What a user can mend, out of the groups in which tasks wrap it."""
+    """The one error inside the groups that task groups wrap around it."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -119,9 +119,9 @@ def test_a_mistake_is_named_with_its_file_and_line(text: str, line: int, says: s
     ("text", "says"),
     [
         ("{{ NodeSelector.gone }}", "has no attribute 'gone'"),
-        ("{{ NodeSelector[Token] }}", "looks for by a value"),
-        ("{{ NodeSelector[Token[3:] ~ 'x'] }}", "looks for by a value"),
-        ("{{ NodeSelector[(Token,)] }}", "looks for by a value"),
+        ("{{ NodeSelector[Token] }}", "looks up by another value"),
+        ("{{ NodeSelector[Token[3:] ~ 'x'] }}", "looks up by another value"),
+        ("{{ NodeSelector[(Token,)] }}", "looks up by another value"),
         ('{{ "a" * 999999999 }}', "may not use '*'"),
         ('{{ "%999999999d" % 1 }}', "may not use '%'"),
         ("{{ 9 ** 999999 }}", "may not use '**'"),

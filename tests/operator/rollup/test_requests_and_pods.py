@@ -87,12 +87,12 @@ class TestRequests:
         requests.put(request("first", pod="a"))
         requests.put(request("second", pod="a"))
         requests.removed(request(gone, pod="a"))
-        assert requests.speaks_for("a")
+        assert requests.has_request("a")
         assert requests.row_of_pod("a") is not None
         requests.put(request(gone, pod="b"))
         requests.removed(request(stays, pod="a"))
-        assert not requests.speaks_for("a")
-        assert requests.speaks_for("b")
+        assert not requests.has_request("a")
+        assert requests.has_request("b")
 
     def test_they_make_the_rows_that_aggregation_makes(self, seen: Seen) -> None:
         requests = [request("a"), request("b", cpu="2"), request("c", priority=7)]
@@ -124,9 +124,9 @@ class TestRequests:
         assert seen.complaints == [("bad", "spec.resources[cpu]")]
         assert requests.needs() == ()
         assert requests.waiting() == []
-        assert not requests.speaks_for("p")
+        assert not requests.has_request("p")
         requests.put(request("bad", cpu="1", pod="p"))
-        assert requests.speaks_for("p")
+        assert requests.has_request("p")
 
     def test_a_new_one_above_batch_is_urgent_and_only_while_it_is_new(self, seen: Seen) -> None:
         requests = seen.view.requests

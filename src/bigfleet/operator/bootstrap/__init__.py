@@ -1,4 +1,4 @@
-"""How a machine joins: the template, its sandbox, tokens, and how a new node reaches the API server.
+"""How a machine joins: answers to bootstrap requests, the template, its sandbox, tokens and the cluster's address.
 
-Answers bootstrap requests and writes nothing but the tokens' Secrets.
+The only objects written here are the tokens' Secrets.
 """

@@ -1,7 +1,7 @@
-"""Answers bootstrap requests: user data with which one machine joins, or why there is none (protocol.md 15, 22).
+"""Answers to bootstrap requests: the user data with which one machine joins, or an error (protocol.md 15, 22).
 
-Every answer is made anew from the template, the cluster's facts and the request's own token, so a request that is asked
-twice gets the same answer, by whatever life of the operator; the shard counts the first.
+Every answer is made anew from the template, the cluster's facts and the request's own token. So a request that is asked
+twice gets the same answer, even from an operator that has restarted; the shard takes the first.
 """
 
 import asyncio
@@ -23,11 +23,14 @@ from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 CONCURRENCY = 16
-MAX_STANDING = 10_000
-"""Requests that wait for an answer; a shard has at most so many actions under way."""
+"""Requests that are worked on at the same time."""
 
-# The shard waits 30 s for an answer; past this an error says more than silence.
+MAX_STANDING = 10_000
+"""Requests that may wait for an answer; a shard has at most so many actions under way."""
+
+# The shard waits 30 s for an answer. After 20 s an error is sent, which says more than no answer.
 _PATIENCE_SECONDS = 20.0
+# Seconds between two tries while the API server is away, at first and at most.
 _FIRST_WAIT, _LAST_WAIT = 0.5, 4.0
 _MAX_ID = 253
 _MAX_ERROR = 500
@@ -39,14 +42,14 @@ T = TypeVar("T")
 
 
 class _RefusedError(Exception):
-    """A request that cannot be answered with user data; says why."""
+    """A request for which there is no user data; the text says why."""
 
 
 class BootstrapAnswers:
-    """The requests of one session. `run` it in a task.
+    """Answers the bootstrap requests of the present session.
 
-    `kubelet_version` is what the template installs, where a machine's label does not say. `began` is called with a
-    machine's id as soon as its request is known.
+    `kubelet_version` is the version that the template installs, for machines without a label that says so. `began` is
+    called with a machine's id once its token has been issued.
     """
 
     def __init__(
@@ -67,14 +70,16 @@ class BootstrapAnswers:
         self._cluster_id, self._template, self._access, self._tokens = cluster_id, template, access, tokens
         self._machines, self._left_nodes, self._send, self._began = machines, left_nodes, send, began
         self._now, self._kubelet_version, self._sleep = now, kubelet_version, sleep
+        #: Requests that wait for an answer, by id.
         self._standing: dict[str, pb.BootstrapRequest] = {}
         self._queue: asyncio.Queue[pb.BootstrapRequest] = asyncio.Queue()
-        # What the workers are at, and what of it was withdrawn and not asked anew.
+        #: Ids of the requests that workers have in hand.
         self._in_hand: list[str] = []
+        #: Ids among those in hand that were withdrawn and not asked anew.
         self._over: set[str] = set()
 
     def asked(self, request: pb.BootstrapRequest) -> None:
-        """A request has come; one that waits already is answered once."""
+        """A request has come. A request that waits already is answered once."""
         if request.cluster_id != self._cluster_id:
             _log.warning("bootstrap_request_strayed", request=request.request_id[:_MAX_ID], of=request.cluster_id)
         elif not 0 < len(request.request_id) <= _MAX_ID or len(self._standing) >= MAX_STANDING:
@@ -85,14 +90,14 @@ class BootstrapAnswers:
             self._queue.put_nowait(request)
 
     def withdrawn(self, request_id: str) -> None:
-        """The request stands no more: no answer, and its token goes."""
+        """The request is withdrawn: it gets no answer, and its token is deleted."""
         self._standing.pop(request_id, None)
         if request_id in self._in_hand:
             self._over.add(request_id)
         self._tokens.withdraw(request_id)
 
     def closed(self) -> None:
-        """The session is over. Tokens stay: the next session asks under the same ids."""
+        """The session is over. Tokens stay, because the next session asks under the same ids."""
         self._standing.clear()
 
     async def run(self) -> None:
@@ -124,7 +129,7 @@ class BootstrapAnswers:
             SkewError,
             TokenError,
         ) as error:
-            # Another machine may join while an old Node stands in the way of this one.
+            # Only this machine is hindered: the shard may choose another.
             self._settle(request, error=str(error), about_machine=isinstance(error, NodeInTheWayError))
         else:
             self._settle(request, data, token.seconds_left)
@@ -138,7 +143,7 @@ class BootstrapAnswers:
         *,
         about_machine: bool = False,
     ) -> None:
-        # Withdrawn meanwhile, or asked anew in another session, it is not this one's to answer.
+        # The request was withdrawn meanwhile, or was asked anew in another session, which gets its own answer.
         if self._standing.get(request.request_id) is not request:
             return
         del self._standing[request.request_id]
@@ -162,7 +167,7 @@ class BootstrapAnswers:
         self._send(pb.OperatorMessage(bootstrap_response=answer))
 
     async def _patiently(self, request: pb.BootstrapRequest) -> tuple[bytes, BootstrapToken]:
-        """Try again while the API server is away, for as long as the shard waits."""
+        """The user data and the token. Tries again while the API server is away, for as long as the shard waits."""
         until, wait = self._now() + _PATIENCE_SECONDS, _FIRST_WAIT
         while True:
             try:
@@ -189,7 +194,7 @@ class BootstrapAnswers:
             raise _RefusedError("withdrawn")
         token = await self._tokens.issue(request.request_id, request.machine_id)
         if self._standing.get(request.request_id) is not request:
-            # Of a session that is over it stays: the next asks for this very token, and may have been answered with it.
+            # Where the session has ended, the token stays: the next session asks for this very token.
             if request.request_id in self._over:
                 self._tokens.withdraw(request.request_id)
             raise _RefusedError("withdrawn")
@@ -222,7 +227,7 @@ class BootstrapAnswers:
 
 
 def _selector(request: pb.BootstrapRequest, labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that the Node shall have: its machine's, and what the need asks for that leaves no choice."""
+    """The labels that the Node shall have: its machine's, and those of which the need allows one value only."""
     asked = {
         each.key: each.values[0]
         for each in request.requirements

@@ -1,7 +1,7 @@
-"""How a new node reaches the cluster: API endpoint, CA bundle, version, and the kubelet's own settings.
+"""How a new node reaches the cluster: API endpoint, CA bundle, version, and the kubelet's settings.
 
-As kubeadm publishes them: `cluster-info` in kube-public, `kubelet-config` in kube-system. What the operator was told by
-flag wins; what a cluster without kubeadm lacks is taken from the operator's own kubeconfig.
+kubeadm publishes these in two ConfigMaps: `cluster-info` in kube-public and `kubelet-config` in kube-system. A flag of
+the operator goes before them. A cluster without kubeadm lacks them; the operator's own kubeconfig is used instead.
 """
 
 import asyncio
@@ -19,11 +19,12 @@ from bigfleet.kube.errors import ForbiddenError, KubeConfigError, NotFoundError
 from bigfleet.kube.objects.resources import CONFIG_MAPS
 from bigfleet.model import plain_yaml
 
+# How long what was looked up counts as current.
 _FRESH_SECONDS = 60.0
 _MAX_CA_BYTES = 256 << 10
 _PEM = "-----BEGIN CERTIFICATE-----"
 
-# What a kubelet needs where no cluster-wide settings are published; the file is the default template's.
+# What a kubelet needs where the cluster publishes no settings. The default template writes the file that is named here.
 _KUBELET_CONFIG: dict[str, object] = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
@@ -40,11 +41,11 @@ _KUBELET_CONFIG: dict[str, object] = {
 
 
 class ClusterAccessError(Exception):
-    """Nothing says how a node reaches the cluster; says what to give."""
+    """It is not known how a node reaches the cluster; the text says which flag to give."""
 
 
 class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What every node of the cluster is given alike."""
+    """What every new node of the cluster is given alike."""
 
     endpoint: str
     ca_bundle: str
@@ -53,9 +54,9 @@ class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAccess:
-    """Looks it up, at most once a minute. `config` is the kubeconfig in use, None inside the cluster.
+    """Looks up how nodes reach the cluster, at most once a minute. `config` is the kubeconfig, None in a pod.
 
-    The address that a pod has for the API server is of no use to a machine that has not joined, so it never counts.
+    The address by which a pod reaches the API server is never used: a machine that has not joined cannot reach it.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class ClusterAccess:
         self._known_at = -math.inf
 
     async def look(self) -> NodeAccess:
-        """What it is now. Raises ClusterAccessError, ApiError."""
+        """How nodes reach the cluster now. Raises ClusterAccessError, ApiError."""
         async with self._looking:
             if self._known is None or self._now() - self._known_at >= _FRESH_SECONDS:
                 self._known = await self._look()

@@ -1,7 +1,7 @@
-"""What a bootstrap template can do, and no more.
+"""The bounds of a bootstrap template: what it can reach, how long it can run and how much it can make.
 
-Whoever may write the template may join nodes anyway, so the sandbox guards the operator against mistakes: a template
-can reach no file and no object but the variables, and neither run nor grow without end.
+Whoever may write the template may join nodes anyway, so the sandbox guards the operator against mistakes. A template
+reaches no file and no object but its variables, and neither runs nor grows without end.
 """
 
 import base64
@@ -21,11 +21,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from bigfleet.operator.bootstrap import go_template
 
 MAX_RENDER_SECONDS = 2.0
-COUNTED = "bigfleet_counted"
-"""The filter that a loop's values must pass, so that it ends in time."""
+"""What rendering one template may take."""
 
+COUNTED = "bigfleet_counted"
+"""The filter that every loop's values pass, so that the loop ends in time."""
+
+# The largest number that a filter or a method may be given.
 _MAX_COUNT = 10_000
-# Filters of Jinja2's own that make as much as a number says.
+_MAX_INDENT = 100
+# Filters of Jinja2 whose output grows with a number that they are given.
 _COUNTING = ("batch", "center", "round", "slice", "tojson")
 _WIDE = re.compile(r"\d{5}")
 _WIDE_PERCENT = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d{5}|\*|\d*\.(?:\d{5}|\*))")
@@ -33,7 +37,7 @@ _WIDE_PERCENT = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d{5}|\*|\d*\.(?:\d{5}|\*
 _LABEL_KEY = re.compile(r"(?:[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _OWN_DOMAINS = ("kubernetes.io", "k8s.io")
-# What NodeRestriction and the kubelet itself let a node say of itself within those domains.
+# Labels within those domains that NodeRestriction and the kubelet let a node set on itself.
 _ALLOWED_LABELS = frozenset(
     {
         "kubernetes.io/hostname",
@@ -53,11 +57,11 @@ _EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 
 
 class SandboxError(ValueError):
-    """A template that wants more than it may; says what, and quotes no value."""
+    """A template that exceeds a bound; the text names the bound and quotes no value."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja2 without files, without undefined values, and with an end."""
+    """Jinja2 without files and without undefined values, bounded in time."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
 
@@ -72,28 +76,28 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self._until = math.inf
 
     def begin(self, clock: Callable[[], float]) -> None:
-        """A rendering begins."""
+        """A rendering begins: from now on its time runs."""
         self._clock, self._until = clock, clock() + MAX_RENDER_SECONDS
 
     def check(self) -> None:
-        """End a rendering that takes too long."""
+        """Raise SandboxError where the rendering has taken too long."""
         if self._clock() > self._until:
             raise SandboxError(f"the template was not done after {MAX_RENDER_SECONDS:g} s")
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """A product or a width may be larger than memory, so only plain numbers are multiplied."""
+        """Multiply plain numbers only: a repeated text or a width may be larger than memory."""
         if operator == "*" and isinstance(left, int | float) and isinstance(right, int | float):
             return super().call_binop(context, operator, left, right)
         raise SandboxError(f"the template may not use {operator!r} here")
 
     def call(self, context: Any, called: Any, *args: Any, **kwargs: Any) -> Any:
-        """A method of a text or a number may make as much as it is told to."""
+        """Call a method with bounded numbers only: the output of some methods grows with their arguments."""
         if isinstance(getattr(called, "__self__", None), str | bytes | int):
             _check_counts(called.__name__, (*args, *kwargs.values()))
         return super().call(context, called, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`format` of a text, where no width is beyond bounds."""
+        """The `format` method of a text, without widths from variables and without large ones."""
         wrapped = super().wrap_str_format(value)
         if wrapped is not None:
             for _, _, spec, _ in Formatter().parse(value.__self__):
@@ -113,7 +117,7 @@ def _check_counts(name: str, counts: Iterable[object]) -> None:
 
 
 def _bounded(name: str, does: Callable[..., Any]) -> Callable[..., Any]:
-    # The value comes first, after what Jinja2 passes to those that ask for it.
+    # A filter's first argument is the value; before it Jinja2 passes its context to filters that ask for that.
     values = 2 if hasattr(does, "jinja_pass_arg") else 1
 
     @functools.wraps(does)
@@ -135,7 +139,7 @@ def _base64(text: str) -> str:
 
 
 def _to_json(value: object) -> str:
-    """JSON that is YAML too: that knows no surrogates and takes few characters raw."""
+    """JSON that is YAML too. YAML knows no surrogates and allows few characters unescaped."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(each if " " <= each <= "~" or each > "\uffff" else f"\\u{ord(each):04x}" for each in text)
 
@@ -148,14 +152,14 @@ def _to_yaml(value: object) -> str:
 
 
 def _indent(text: str, width: int = 4, first: bool = False) -> str:
-    if not 0 <= width <= 100:
-        raise SandboxError("indent takes 0 to 100")
+    if not 0 <= width <= _MAX_INDENT:
+        raise SandboxError(f"indent takes 0 to {_MAX_INDENT}")
     margin = " " * width
     return (margin if first else "") + f"\n{margin}".join(str(text).splitlines())
 
 
 def kubelet_labels(labels: Mapping[str, str]) -> str:
-    """The value of --node-labels: those that a kubelet may set and that are labels at all, by key."""
+    """The value of --node-labels: the valid labels that a kubelet may set on its own Node, in order of keys."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if _may_set(key, value))
 
 
@@ -170,7 +174,7 @@ def _may_set(key: str, value: str) -> bool:
 
 
 def kubelet_taints(taints: Iterable[Mapping[str, str]]) -> str:
-    """The value of --register-with-taints: those that are taints at all."""
+    """The value of --register-with-taints: the valid taints."""
     return ",".join(
         f"{taint['key']}={taint['value']}:{taint['effect']}"
         for taint in taints

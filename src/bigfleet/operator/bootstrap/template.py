@@ -1,4 +1,4 @@
-"""The bootstrap template: what a machine is given to join the cluster, as Jinja2."""
+"""The bootstrap template: a Jinja2 text from which the user data of each machine is made."""
 
 import re
 import time
@@ -18,12 +18,14 @@ from bigfleet.operator.bootstrap.go_template import GoTemplateError
 from bigfleet.operator.bootstrap.sandbox import COUNTED, Sandbox, SandboxError
 
 MAX_BLOB_BYTES = 1 << 20
-"""The most that a provider takes."""
+"""The most user data that a provider takes."""
 BUILT_IN = "the built-in template"
+"""What errors call the template that is used without --bootstrap-template-file."""
 
 _MAX_FILE_BYTES = 1 << 20
+# Characters of a problem that an error shows.
 _MAX_SHOWN = 300
-# As Jinja2 calls a template in tracebacks that has no file.
+# The file name in tracebacks of a template that has no file.
 _TEMPLATE_FILE = "<template>"
 _QUOTED = re.compile(r"'([^']*)'")
 
@@ -31,7 +33,7 @@ _log = structlog.get_logger("bigfleet.operator")
 
 
 class BootstrapTemplateError(ValueError):
-    """A template that cannot be used; names the file, the line (0: none) and the problem."""
+    """A template that cannot be used; the error names the file, the line (0 where there is none) and the problem."""
 
     def __init__(self, source: str, line: int, problem: str) -> None:
         self.source, self.line, self.problem = source, line, problem[:_MAX_SHOWN]
@@ -39,11 +41,11 @@ class BootstrapTemplateError(ValueError):
 
 
 class RenderError(ValueError):
-    """A template that made nothing of these values; says why, and never what the values are."""
+    """A template that failed for one machine; the text says why and quotes no value."""
 
 
 class JoinFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a template may name, under the name in CamelCase that `variables` gives it."""
+    """What a template may use about one machine and its cluster; `variables` gives the names."""
 
     cluster_id: str
     endpoint: str
@@ -79,21 +81,21 @@ class JoinFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Taint(dict[str, str]):
-    """A taint that is called as Kubernetes calls it (key) or as a Go template would (Key)."""
+    """A taint whose parts go by the names of Kubernetes (key) and by those of a Go template (Key)."""
 
     @property
     def Key(self) -> str:  # noqa: N802 - a name of Go's
-        """Its key."""
+        """The taint's key."""
         return self["key"]
 
     @property
     def Value(self) -> str:  # noqa: N802
-        """Its value."""
+        """The taint's value."""
         return self["value"]
 
     @property
     def Effect(self) -> str:  # noqa: N802
-        """Its effect."""
+        """The taint's effect."""
         return self["effect"]
 
 
@@ -101,7 +103,7 @@ _VARIABLES = tuple(JoinFacts(cluster_id="", endpoint="", ca_bundle="", token="",
 
 
 class _AnyKey(dict[str, object]):
-    """A sample of what differs from machine to machine: whatever is looked for is there."""
+    """A sample mapping in which every key is found, as labels differ from machine to machine."""
 
     def __missing__(self, _key: str) -> str:
         return "1"
@@ -125,10 +127,10 @@ _SAMPLE_VARIABLES = _SAMPLE.variables() | {
 
 
 class BootstrapTemplate:
-    """One version of a template, compiled."""
+    """One version of the template, compiled."""
 
     def __init__(self, source: str, text: str) -> None:
-        """BootstrapTemplateError where the text is no template, or names what is not known."""
+        """Compile the text. BootstrapTemplateError where it is no template, or uses an unknown variable or filter."""
         self.source, self.text = source, text
         self._environment = Sandbox()
         try:
@@ -147,16 +149,16 @@ class BootstrapTemplate:
         except UndefinedError as error:
             raise RenderError(f"{self._at(error)}: {self._missing(error)}") from None
         except Exception as error:  # noqa: BLE001 - filters raise whatever Python does, and no template may end us
-            # Its words may quote a value, the token among them.
+            # The exception's text may quote a value, such as the token.
             raise RenderError(f"{self._at(error)}: {type(error).__name__} at rendering") from None
         if not data:
             raise RenderError(f"{self.source} made nothing of these values")
         return data
 
     def check(self) -> None:
-        """Render it with sample facts. BootstrapTemplateError where it cannot be used, whatever the machine.
+        """Render the template for a sample machine. BootstrapTemplateError where it cannot be used for any machine.
 
-        What is undefined here may be there for a machine: labels and the kubelet's configuration differ.
+        A value that is undefined for the sample is no error: labels and the kubelet's configuration differ.
         """
         try:
             self._rendered(_SAMPLE_VARIABLES, time.monotonic)
@@ -178,10 +180,10 @@ class BootstrapTemplate:
         return b"".join(chunks)
 
     def _missing(self, error: UndefinedError) -> str:
-        """What was looked for, as far as the template itself spells it: a name that it made may be of a secret."""
+        """What was not found. Only names that the template spells out are shown: a computed one may hold a secret."""
         problem = str(error)
         spelled = all(name.endswith(" object") or name in self.text for name in _QUOTED.findall(problem))
-        return problem[:_MAX_SHOWN] if spelled else "what it looks for by a value is not there"
+        return problem[:_MAX_SHOWN] if spelled else "a value that it looks up by another value is not there"
 
     def _at(self, error: Exception) -> str:
         line = _line(error)
@@ -210,16 +212,16 @@ class BootstrapTemplate:
 
 
 def _line(error: Exception) -> int:
-    """The template's line at which rendering failed, 0 where that is not known."""
+    """The line of the template at which rendering failed; 0 where that is not known."""
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == _TEMPLATE_FILE]
     return lines[-1] if lines else 0
 
 
 class LiveTemplate:
-    """The template as its file has it now, the built-in one without a file.
+    """The template as its file holds it now; the built-in template where no file is given.
 
-    Whole contents are compared at each use, as a ConfigMap's mount swaps a link. A new version that cannot be used is
-    refused, once in the log, and the last good one stays.
+    The file is read at each use, because a mounted ConfigMap is exchanged by swapping a link. A new version that cannot
+    be used is refused and logged once, and the last good version stays.
     """
 
     def __init__(self, path: Path | None, template: BootstrapTemplate) -> None:
@@ -229,7 +231,7 @@ class LiveTemplate:
 
     @classmethod
     def start(cls, path: Path | None) -> Self:
-        """Read and check it; BootstrapTemplateError says what is wrong with it."""
+        """Read and check the template; BootstrapTemplateError says what is wrong with it."""
         if path is None:
             text = resources.files("bigfleet.operator.bootstrap").joinpath("default_template.j2").read_text()
             return cls(None, _checked(BUILT_IN, text))
@@ -242,7 +244,7 @@ class LiveTemplate:
         try:
             text = _read(self._path)
             if text == self._refused_text:
-                # To find out again what is wrong with it may take as long as a rendering may.
+                # Checking it again may take as long as a rendering may.
                 return self._template
             if text != self._template.text:
                 self._refused_text = text

@@ -1,7 +1,7 @@
-"""Bootstrap tokens: one Secret a request, good for an hour, gone as soon as it has served.
+"""Bootstrap tokens: one Secret for each request, valid for an hour and deleted as soon as it has served.
 
-The token's public half is made from the request's id, so a request that is asked again, by whatever life of the
-operator, meets its own Secret instead of leaving a second one behind. The secret half is random and never logged.
+The public half of a token is made from the request's id. So a request that is asked again finds its own Secret, even
+after a restart of the operator, and no second one is left behind. The secret half is random and never logged.
 """
 
 import asyncio
@@ -30,12 +30,15 @@ REQUEST = "bigfleet.lucy.sh/bootstrap-request"
 
 _TYPE = "bootstrap.kubernetes.io/token"
 _PREFIX = "bootstrap-token-"
-# A provider may take half an hour to configure; with less left than that and a margin, a new one is made.
+# A provider may take half an hour to configure. A token with less than that and a margin left is made anew.
 _WORTH_REUSING = timedelta(minutes=40)
 _LETTERS = string.ascii_lowercase + string.digits
 _ID_LENGTH, _SECRET_LENGTH = 6, 16
+# Names that are tried for one token before TokenError.
 _ATTEMPTS = 8
+# How often expired tokens are looked for.
 _SWEEP_SECONDS = 60.0
+# Seconds between two tries to list the tokens at the start, at first and at most.
 _FIRST_WAIT, _LAST_WAIT = 2.0, 30.0
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -47,7 +50,7 @@ class TokenError(Exception):
 
 
 class BootstrapToken(msgspec.Struct, frozen=True):
-    """A token that is good now. What it shows of itself is not the secret."""
+    """A valid token. Its repr leaves the secret half out."""
 
     text: str
     seconds_left: int
@@ -57,6 +60,8 @@ class BootstrapToken(msgspec.Struct, frozen=True):
 
 
 class _Issued(msgspec.Struct, frozen=True):
+    """A Secret with a token, as far as it matters when the token is to be deleted."""
+
     request: str
     machine: str
     name: str
@@ -66,26 +71,29 @@ class _Issued(msgspec.Struct, frozen=True):
 
 
 class BootstrapTokens:
-    """The tokens of one cluster. `load` once at the start, then `run` in a task."""
+    """The tokens of one cluster. `load` comes first, then `run`."""
 
     def __init__(
         self, client: Client, cluster_id: str, wall: Callable[[], datetime], *, wait: WaitUntilWoken = until_woken
     ) -> None:
         self._client, self._cluster_id, self._wall, self._wait = client, cluster_id, wall, wait
+        #: By request.
         self._issued: dict[str, _Issued] = {}
+        #: Requests by machine.
         self._of_machine: dict[str, set[str]] = {}
+        #: Requests whose token is to be deleted.
         self._doomed: set[str] = set()
         self._more = asyncio.Event()
 
     async def load(self) -> None:
-        """Find what an earlier life of the operator has left; asks until the API server says it."""
+        """Find the tokens that an earlier process of the operator made; asks until the API server answers."""
         for secret in await self._list():
             if secret.type == _TYPE:
                 self._note(secret)
         self._more.set()
 
     def asked_at(self, machine_id: str) -> datetime | None:
-        """When the machine's last request came, by the API server's clock, while its token is there."""
+        """When the machine's last request came, by the API server's clock; None once its token is gone."""
         requests = self._of_machine.get(machine_id, ())
         return max((made for each in requests if (made := self._issued[each].made) is not None), default=None)
 
@@ -109,22 +117,22 @@ class BootstrapTokens:
         raise TokenError(f"no name was free for the token of request {request_id[:80]!r}")
 
     def withdraw(self, request_id: str) -> None:
-        """The request stands no more; its token goes."""
+        """The request is withdrawn: have its token deleted."""
         if request_id in self._issued:
             self._doomed.add(request_id)
             self._more.set()
 
     def release(self, machine_id: str) -> None:
-        """The machine's Node is Ready: its tokens have served and go."""
+        """The machine's Node is Ready: have its tokens deleted."""
         for request_id in self._of_machine.get(machine_id, ()):
             self.withdraw(request_id)
 
     async def run(self) -> None:
-        """Delete what has served, was withdrawn or has expired, until cancelled."""
+        """Delete tokens that have served, were withdrawn or have expired, until cancelled."""
         while True:
             self._more.clear()
             for request_id in list(self._issued):
-                # Judged when its turn comes: it may have been asked for again meanwhile.
+                # Decided at its turn: the request may have been asked again meanwhile.
                 if request_id in self._doomed or self._is_over(self._issued[request_id]):
                     await self._remove(request_id)
             if not self._more.is_set():
@@ -211,7 +219,7 @@ class BootstrapTokens:
         except ApiError as error:
             _log.warning("bootstrap_token_not_deleted", secret=issued.name, error=str(error), again_in=_SWEEP_SECONDS)
             return
-        # Asked for again meanwhile, it has another Secret by now.
+        # A request that was asked again meanwhile has another Secret by now.
         if self._issued.get(request_id) is issued:
             del self._issued[request_id]
             self._doomed.discard(request_id)
@@ -244,7 +252,7 @@ def _expiration(secret: Secret) -> datetime | None:
 
 
 def _label(machine_id: str) -> str:
-    """A label's value for the machine, its id where that is one."""
+    """A label's value for the machine: its id where that is allowed, else a hash of the id."""
     if _LABEL_VALUE.fullmatch(machine_id):
         return machine_id
     return blake2b(machine_id.encode(), digest_size=16).hexdigest()

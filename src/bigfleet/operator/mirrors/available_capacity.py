@@ -1,4 +1,4 @@
-"""AvailableCapacity objects: for each profile of the last roll-up what the shard could still give the cluster."""
+"""AvailableCapacity objects: for each profile of the last roll-up, what the shard could still give the cluster."""
 
 import math
 from collections.abc import Collection
@@ -18,6 +18,7 @@ from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
+# What the shard puts before a profile's fingerprint in `supersedes_key`.
 _PREFIX = "available:"
 _C = pb.AvailableCapacityUpdate
 _AVAILABILITY: dict[int, Availability] = {
@@ -36,11 +37,13 @@ _OPERATORS: dict[int, SelectorOperator] = {
 
 
 class AvailableCapacities:
-    """What the shard says is to be had, as objects."""
+    """Makes objects of what the shard says is available."""
 
     def __init__(self, mirror: Mirror[AvailableCapacity]) -> None:
         self._mirror = mirror
+        #: Object names of profiles that this session has answered for.
         self._named: set[str] = set()
+        #: When the session has answered for every profile.
         self._settles = math.inf
 
     def opened(self, now: float) -> None:
@@ -82,14 +85,14 @@ class AvailableCapacities:
         )
 
     def rolled_up(self, fingerprints: Collection[str]) -> None:
-        """The shard has taken a roll-up with these profiles: what was said for others is out of date."""
+        """The shard has taken a roll-up with these profiles. Objects for other profiles are out of date and deleted."""
         names = {_name(fingerprint) for fingerprint in fingerprints}
         for name in [name for name in self._named if name not in names]:
             self._named.discard(name)
             self._mirror.drop(name)
 
     def tick(self, now: float) -> None:
-        """Let go of what an earlier session was told and this one was not."""
+        """Delete objects for which this session has brought no answer."""
         if now >= self._settles:
             self._settles = math.inf
             for name in [name for name in self._mirror if name not in self._named]:
@@ -105,6 +108,6 @@ def _name(profile: str) -> str:
 
 
 def _template(requirements: tuple[SelectorRequirement, ...]) -> NodeTemplate | None:
-    """The labels that a node must have where only one value will do."""
+    """The labels of which the requirements allow one value only."""
     labels = {each.key: each.values[0] for each in requirements if each.operator == "In" and len(each.values) == 1}
     return NodeTemplate(labels=labels) if labels else None

@@ -1,8 +1,8 @@
-"""Objects that say in the cluster what the shard said: as they should be, as they are, and the writes between the two.
+"""Objects that show in the cluster what the shard has said: how they should be, how they are, and the writes between.
 
-What should be is compared with what the watch shows, so that an operator that restarts writes nothing anew, and what
-somebody deletes or edits comes back. Written by server-side apply: no read before the write, and fields that somebody
-else has put there stay.
+How an object should be is compared with what the watch shows. So an operator that restarts writes nothing anew, and an
+object that somebody deletes or edits is restored. Objects are written by server-side apply: no read comes before the
+write, and fields that somebody else has set stay.
 """
 
 import asyncio
@@ -26,20 +26,22 @@ T = TypeVar("T", UpcomingNode, AvailableCapacity)
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _MAX_NAME = 253
+# Characters of a text that a name made from it keeps, so that the hash after them fits.
+_MAX_KEPT = 200
 _WORKERS = 8
 _FIRST_RETRY, _LAST_RETRY = 0.5, 30.0
 
 
 def object_name(text: str) -> str:
-    """A name that the API server takes, the text itself where it is one; different texts, different names."""
+    """A name that the API server takes: the text itself where it is one. Different texts have different names."""
     if len(text) <= _MAX_NAME and _NAME.fullmatch(text):
         return text
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:200].strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_KEPT].strip("-")
     return f"{plain or 'x'}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
 
 
 class Mirror(Generic[T]):
-    """One kind of object. It is the sink of a watch on those with our label.
+    """All objects of one kind that bear our label. It is the sink of a watch on them.
 
     `wrote` is called after each write with what was done (apply, status, delete) and how it went (success, error).
     """
@@ -47,24 +49,30 @@ class Mirror(Generic[T]):
     def __init__(self, client: Client, resource: Resource[T], wrote: Callable[[str, str], None]) -> None:
         self._client, self._wrote = client, wrote
         self._resource: Resource[T] = resource
+        #: How objects should be, by name.
         self._wanted: dict[str, T] = {}
+        #: How objects are, by name.
         self._actual: dict[str, T] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
+        #: Names in the queue.
         self._queued: set[str] = set()
-        # Being written now, and those of them that were queued meanwhile.
+        #: Names that are being written now.
         self._busy: set[str] = set()
+        #: Names that were queued while they were being written.
         self._anew: set[str] = set()
-        # Those of them that the watch has told of since: the answer to the write may be older than that.
+        #: Names that the watch has shown since their write began: the answer to the write may be older than that.
         self._told: set[str] = set()
-        # Dropped while a write of theirs may yet show.
+        #: Names that were dropped while a write of theirs may yet take effect.
         self._unsure: set[str] = set()
+        #: Names that wait to be written again after a failure.
         self._retrying: set[str] = set()
+        #: By name, how long the last wait after a failure was.
         self._waits: dict[str, float] = {}
 
     # What the watch says.
 
     def replaced(self, objects: Sequence[T]) -> None:
-        """These are all there are."""
+        """The watch has listed anew: these are all objects."""
         former, self._actual = self._actual, {each.metadata.name: each for each in objects}
         self._told |= self._busy
         self._unsure &= self._actual.keys() | self._busy
@@ -72,7 +80,7 @@ class Mirror(Generic[T]):
             self._look_at(name)
 
     def put(self, each: T) -> None:
-        """An object is new, or another than it was."""
+        """An object is new, or has changed."""
         self._actual[each.metadata.name] = each
         self._told |= self._busy & {each.metadata.name}
         self._look_at(each.metadata.name)
@@ -84,7 +92,7 @@ class Mirror(Generic[T]):
         self._unsure.discard(each.metadata.name)
         self._look_at(each.metadata.name)
 
-    # What should be.
+    # How objects should be.
 
     def actual(self, name: str) -> T | None:
         """The object as the watch shows it."""
@@ -98,19 +106,19 @@ class Mirror(Generic[T]):
         return iter(self._actual.keys() | self._wanted.keys())
 
     def want(self, each: T) -> None:
-        """There should be this object, just so."""
+        """Have this object written, exactly like this."""
         self._wanted[each.metadata.name] = each
         self._unsure.discard(each.metadata.name)
         self._look_at(each.metadata.name)
 
     def drop(self, name: str) -> None:
-        """There should be no such object."""
+        """Have the object of that name deleted."""
         self._wanted.pop(name, None)
         if name in self._waits or name in self._busy:
             self._unsure.add(name)
         self._enqueue(name)
 
-    # The writes between.
+    # Writing.
 
     async def run(self) -> None:
         """Write, until cancelled."""
@@ -149,7 +157,7 @@ class Mirror(Generic[T]):
         self._enqueue(name)
 
     def _look_at(self, name: str) -> None:
-        """An object that nobody has said anything about yet is left alone: the shard may still name it."""
+        """Queue the object if it differs from how it should be. One neither wanted nor dropped is left alone."""
         wanted = self._wanted.get(name)
         if wanted is None:
             differs = name in self._unsure and name in self._actual

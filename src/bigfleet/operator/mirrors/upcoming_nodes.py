@@ -1,8 +1,8 @@
-"""UpcomingNodes: each machine of the cluster on its way in and out, as the shard and the cluster's own Nodes tell it.
+"""UpcomingNode objects: each machine of the cluster on its way in and out, as the shard and the Nodes show it.
 
-The phase follows from the machine's state, from whether its Node is Ready, and from where the object stood before: Idle
-means Launched on the way in and Drained on the way out. An object whose machine has left, Drained or lost, stays a
-while, then goes; one whose machine no shard has named for a while after a connect is garbage.
+The phase follows from the machine's state, from whether its Node is Ready, and from the phase before: a machine that is
+Idle is Launched on the way in and Drained on the way out. The object of a machine that has left stays for a while, then
+it is deleted. The object of a machine that the shard has not named a minute into a session is deleted too.
 """
 
 import math
@@ -30,7 +30,7 @@ from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 LEFT_SECONDS = 300.0
-"""How long an object stays whose machine has left."""
+"""How long the object of a machine that has left stays."""
 
 _S = MachineState
 _ON_THE_WAY: dict[MachineState, NodePhase] = {
@@ -42,21 +42,27 @@ _ON_THE_WAY: dict[MachineState, NodePhase] = {
     _S.DRAINING: "Draining",
     _S.FAILED: "Failed",
 }
+# States in which a machine that was in the cluster has left it.
 _LEAVES = frozenset({_S.SPECULATIVE, _S.IDLE, _S.DELETING})
 _EFFECTS: dict[str, TaintEffect] = {each: each for each in get_args(TaintEffect)}
+# Phases of a machine that has been a node of the cluster.
 _IN: frozenset[NodePhase | None] = frozenset({"Ready", "Draining", "Drained"})
 
 
 class UpcomingNodes:
-    """What the shard says of machines, as objects. `is_ready` says of a machine whether its Node is there and Ready."""
+    """Makes objects of what the shard says about machines. `is_ready` says whether a machine's Node is Ready."""
 
     def __init__(
         self, mirror: Mirror[UpcomingNode], is_ready: Callable[[str], bool], wall: Callable[[], datetime]
     ) -> None:
         self._mirror, self._is_ready, self._wall = mirror, is_ready, wall
+        #: By object name, what the shard said last.
         self._updates: dict[str, pb.NodeStateUpdate] = {}
+        #: Object names of machines that this session has named.
         self._named: set[str] = set()
+        #: By object name, since when the machine has left.
         self._left: dict[str, float] = {}
+        #: When the session has named every machine of the cluster.
         self._settles = math.inf
 
     def opened(self, now: float) -> None:
@@ -65,11 +71,11 @@ class UpcomingNodes:
         self._settles = now + SETTLED_SECONDS
 
     def closed(self) -> None:
-        """The session is over: nothing is garbage until the next has told."""
+        """The session is over. No object counts as stale until the next session has named its machines."""
         self._settles = math.inf
 
     def heard(self, update: pb.NodeStateUpdate, now: float) -> None:
-        """The shard says how a machine of this cluster stands, in a state that is known."""
+        """The shard has described a machine of this cluster, in a known state."""
         name = object_name(update.machine_id)
         self._named.add(name)
         self._updates[name] = update
@@ -82,9 +88,9 @@ class UpcomingNodes:
             self._show(update, now)
 
     def tick(self, now: float) -> list[UpcomingNode]:
-        """Let go of what has left long enough ago, and of what no shard names; the latter is returned.
+        """Delete objects of machines that left long enough ago, and of machines that this session has not named.
 
-        Nobody heard those leave, so their Nodes may be there still.
+        Returns the latter. No drain of those was seen, so their Nodes may still be there.
         """
         unnamed = []
         for name in [name for name, since in self._left.items() if now - since >= LEFT_SECONDS]:
@@ -97,7 +103,7 @@ class UpcomingNodes:
                     continue
                 unnamed.append(found)
                 if self._phase(name) == "Drained":
-                    # Of an earlier life of the operator.
+                    # An earlier process of the operator wrote this.
                     self._left[name] = now
                 else:
                     self._forget(name)
@@ -151,7 +157,7 @@ class UpcomingNodes:
             ),
         )
         if former is not None and not spec.resources:
-            # Said without what it has, as when it is gone already: what was said before stands.
+            # A machine that is gone is described without resources: what was said of them before stays.
             spec = msgspec.structs.replace(spec, resources=former.spec.resources)
         return UpcomingNode(
             metadata=ObjectMeta(name=name, labels={MANAGED_BY: OPERATOR}, annotations={MACHINE: update.machine_id}),

@@ -1,4 +1,4 @@
-"""Nodes on their way in and out: readiness, drains and holds, and Nodes left from earlier bindings.
+"""Nodes on their way in and out: which are Ready, which are drained, and which are left from earlier bindings.
 
-Drains are decided without I/O; one file carries them out.
+`drains` decides about drains without I/O, and `drain_work` carries them out.
 """

@@ -1,7 +1,7 @@
-"""Carries out what `drains` decides: one worker a node, all of them together within bounds.
+"""Carries out what `drains` decides, with one worker for each node that is held.
 
-Every patch names the UID and the version of the Node it was made for, so it takes effect on what was looked at or not
-at all; a refused one is made anew from a fresh look.
+Every patch names the UID and the version of the Node that it was made for, so it changes the Node that was looked at or
+none. A patch that the API server refuses is made anew from a fresh look at the Node.
 """
 
 import asyncio
@@ -18,21 +18,23 @@ from bigfleet.kube.objects.resources import NODES, PODS
 from bigfleet.operator.node_life.drain_acts import Confirm, Cordon, DrainAct, Evict, Recordon, Uncordon, Wait
 from bigfleet.operator.node_life.drains import Drains
 from bigfleet.operator.node_life.holds import CALLED, DEADLINE, INSTRUCTION, KIND, WAS_CORDONED, Hold
-from bigfleet.operator.node_life.machines import KnownMachine, NodesSeen
+from bigfleet.operator.node_life.machines import KnownMachine
+from bigfleet.operator.node_life.views import NodesSeen
 from bigfleet.operator.waiting import WaitUntilWoken, until_woken
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 EVICTIONS = 32
-"""Evictions in flight, over all nodes."""
+"""Evictions in flight at most, over all nodes."""
 
 _FIRST_RETRY, _LAST_RETRY = 0.5, 15.0
-_CONFLICTS = 10
+# How often a patch is made anew before it counts as failed.
+_MOST_CONFLICTS = 10
 
 _log = structlog.get_logger("bigfleet.operator")
 
 
 class DrainWork:
-    """What the session, the watches and time have to say to drains. `run` it in a task; it drains without a session."""
+    """Passes on to `drains` what the session, the watches and the clock say. `run` works without a session too."""
 
     def __init__(
         self,
@@ -47,7 +49,9 @@ class DrainWork:
         self._client, self._drains, self._nodes, self._now, self._wall = client, drains, nodes, now, wall
         self._wait = wait
         self._evictions = asyncio.Semaphore(EVICTIONS)
+        #: By node, what wakes its worker.
         self._woken: dict[str, asyncio.Event] = {}
+        #: Nodes that need a worker and have none yet.
         self._to_start: set[str] = set()
         self._more = asyncio.Event()
 
@@ -63,7 +67,7 @@ class DrainWork:
         self._drains.closed()
 
     def resumed(self) -> None:
-        """Nodes and pods have been seen whole: go on with what stands on the Nodes."""
+        """All Nodes and pods are known: go on with the drains that are written on Nodes."""
         self._drains.resumed(self._now(), self._wall())
         self._wake(*self._drains)
 
@@ -72,7 +76,7 @@ class DrainWork:
         self._wake(*self._drains.instructed(instruction, self._now(), self._wall()))
 
     def withdrawn(self, withdrawn: pb.ReclaimWithdrawn) -> None:
-        """The shard wants them no more."""
+        """The shard withdraws an instruction, for all its nodes or for some."""
         self._wake(*self._drains.withdrawn(withdrawn))
 
     def heard(self, machine: KnownMachine) -> None:
@@ -112,7 +116,7 @@ class DrainWork:
                 self._more.set()
 
     async def _work(self, node: str, woken: asyncio.Event) -> None:
-        """See one node through, whatever holds it."""
+        """Do one act after the other for a node until it is held no longer."""
         retry = _FIRST_RETRY
         while True:
             woken.clear()
@@ -174,15 +178,15 @@ class DrainWork:
             spec = {} if WAS_CORDONED in annotations else {"spec": {"unschedulable": None}}
             return {"metadata": {"annotations": ours}, **spec}
 
-        # A look that is not fresh may miss a cordon of ours and leave it there for good.
+        # The watch may lag behind a cordon of ours, which would then stay for good.
         if await self._change(hold, body, fresh=True):
             _log.info("node_uncordoned", node=hold.node, instruction=hold.instruction)
         self._drains.uncordoned(hold)
 
     async def _change(self, hold: Hold, body: Callable[[Node], dict[str, Any] | None], *, fresh: bool = False) -> bool:
-        """Patch the hold's own Node as it is; returns whether there was anything to change."""
+        """Patch the Node of the hold; `body` makes the patch from the Node. Returns whether anything was changed."""
         node = None if fresh else self._nodes.get(hold.node)
-        for _ in range(_CONFLICTS):
+        for _ in range(_MOST_CONFLICTS):
             try:
                 if node is None:
                     node = await self._client.get(NODES, hold.node)
@@ -205,13 +209,13 @@ class DrainWork:
     async def _evict(self, hold: Hold, pod: Pod, grace: int | None) -> None:
         meta = pod.metadata
         async with self._evictions:
-            # The turn may come long after the decision.
+            # The semaphore may have been waited for long after the decision.
             if not self._drains.may_evict(hold, self._now()):
                 return
             try:
                 await self._client.evict(meta.namespace, meta.name, uid=meta.uid, grace_seconds=grace)
             except (NotFoundError, ConflictError):
-                # Gone, or another of its name: the watch will show it.
+                # The pod is gone, or another has its name: the watch will show it.
                 self._drains.evicted(hold, pod, self._now())
             except ApiError as error:
                 problem = error.message or str(error)

@@ -1,14 +1,13 @@
-"""Emptying nodes on instruction, as a machine without I/O: cordon, acknowledge, evict, report (protocol.md 14, 22).
+"""Drains as a state machine without I/O: cordon, acknowledge, evict, report (protocol.md 14, 22).
 
-What must survive the operator stands on the Node, written in the same patch as the cordon. A drain works on one Node,
-known by its UID, and ends with it. `next` says what is to be done for a node now; whoever does it tells how it went.
-Deadlines run on the monotonic clock here and are wall times on the Node.
+What must survive the operator is written on the Node, in the same patch as the cordon. A drain is about one Node, known
+by its UID, and ends when that Node does. `next` says what is to be done for a node now; `drain_work` does it and tells
+how it went. Deadlines are monotonic times here and wall times on the Node.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import structlog
 
@@ -26,61 +25,47 @@ from bigfleet.operator.node_life.holds import (
     holds_node,
     why_left,
 )
-from bigfleet.operator.node_life.machines import KnownMachine, KnownMachines, NodesSeen, belongs, find_node
+from bigfleet.operator.node_life.machines import KnownMachine, KnownMachines, belongs, find_node
+from bigfleet.operator.node_life.views import Leftovers, NodesSeen, PodsOnNodes
 from bigfleet.operator.waiting import SETTLED_SECONDS
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
+# Nodes of one instruction that are looked at; no shard names as many.
 _MAX_NODES = 10_000
 _CORDONED_IN_A_FRAME = 10_000
+# Seconds before a blocked eviction is asked for again, at first and at most.
 _FIRST_RETRY, _LAST_RETRY = 1.0, 10.0
 # How long an eviction that was granted may take to show before it is asked for again.
 _SHOWS_SECONDS = 30.0
+# How soon the API server is asked again when it shows pods that the watch does not.
 _LOOK_AGAIN_SECONDS = 1.0
-# A bind that was under way when the cordon took effect shows by then.
+# How long a node must have been empty. A pod that was being bound when the cordon took effect shows by then.
 _EMPTY_SECONDS = 2.0
+# How often a Node whose machine nobody names is looked at for signs of a living kubelet.
 _KUBELET_SECONDS = 10.0
 _MAX_REASON = 400
-# Held for nobody: what becomes of it hangs on what the shard says of its machine.
+# Nobody wants these drained; what the shard says of the machine decides what becomes of the Node.
 _FREED = frozenset({HoldPhase.SUSPENDED, HoldPhase.LEAVING})
+# The key in `Hold.tries` under which the next question to the API server is noted; no pod has an empty UID.
+_CONFIRM = ""
 
 _DRAINED, _FAILED = pb.NodeDrainedReport.OUTCOME_DRAINED, pb.NodeDrainedReport.OUTCOME_FAILED
 
 _log = structlog.get_logger("bigfleet.operator")
 
 
-class PodsOnNodes(Protocol):
-    """The cluster's pods as a watch shows them. Whoever feeds it says `pods_changed` with the node's name."""
-
-    def on(self, node_name: str) -> Sequence[Pod]:
-        """The pods that are bound to the node, in whatever phase."""
-        ...
-
-
-class Leftovers(Protocol):
-    """What becomes of Nodes whose machines no shard names."""
-
-    def left(self, node_name: str, provider_id: str) -> None:
-        """Have the Node deleted, once its kubelet is surely gone."""
-        ...
-
-    def is_alive(self, node_name: str) -> bool:
-        """Whether its kubelet was seen alive for long enough to believe that it stays so."""
-        ...
-
-    def let_be(self, node_name: str) -> None:
-        """The Node is not to be deleted after all."""
-        ...
-
-
 class _Ack:
-    """An instruction whose cordons are under way."""
+    """An instruction that is acknowledged once all its nodes are cordoned."""
 
     def __init__(self, waiting: set[str]) -> None:
-        self.waiting, self.found = waiting, len(waiting)
+        #: Nodes whose cordon has not taken effect yet.
+        self.waiting = waiting
+        #: Nodes that the acknowledgement counts.
+        self.found = len(waiting)
 
 
 class Drains:
-    """The drains of one cluster. It is asked to act only once Nodes and pods have been seen whole."""
+    """The drains of one cluster. `next` is asked only once all Nodes and pods are known."""
 
     def __init__(
         self,
@@ -91,9 +76,13 @@ class Drains:
         send: Callable[[pb.OperatorMessage], None],
     ) -> None:
         self._machines, self._nodes, self._pods, self._leftovers, self._send = machines, nodes, pods, leftovers, send
+        #: By the Node's name.
         self._holds: dict[str, Hold] = {}
+        #: Instructions that this session has named; only about these are reports sent.
         self._named: set[str] = set()
+        #: By instruction, what its acknowledgement waits for.
         self._acks: dict[str, _Ack] = {}
+        #: When the session has named every machine of the cluster.
         self._settles = math.inf
 
     def __iter__(self) -> Iterator[str]:
@@ -101,7 +90,7 @@ class Drains:
         return iter(tuple(self._holds))
 
     def may_evict(self, hold: Hold, now: float) -> bool:
-        """Whether pods of that hold's Node may be evicted now."""
+        """Whether pods may be evicted from the hold's Node now."""
         node = self._nodes.get(hold.node)
         if node is None or node.metadata.uid != hold.uid or not self._stands(hold):
             return False
@@ -110,7 +99,7 @@ class Drains:
     # Sessions.
 
     def resumed(self, now: float, wall: datetime) -> None:
-        """Go on with what an earlier life of the operator began, by what stands on the Nodes."""
+        """Go on with the drains that an earlier process of the operator wrote on Nodes."""
         for node in self._nodes:
             instruction = node.metadata.annotations.get(INSTRUCTION)
             if instruction and node.metadata.name not in self._holds:
@@ -118,7 +107,7 @@ class Drains:
                 _log.info("drain_resumed", node=hold.node, instruction=instruction, seconds=hold.deadline - now)
 
     def opened(self, now: float) -> None:
-        """A session begins. Says which nodes are held; the shard names those instructions that stand."""
+        """A session begins. The shard is told which nodes are held, and names the instructions that still stand."""
         self._named.clear()
         self._acks.clear()
         self._settles = now + SETTLED_SECONDS
@@ -130,7 +119,7 @@ class Drains:
             self._send(pb.OperatorMessage(cordoned_nodes=pb.CordonedNodes(nodes=nodes)))
 
     def closed(self) -> None:
-        """The session is over; drains go on, and nobody hears of them until the shard names them again."""
+        """The session is over. Drains go on; nothing is reported of them until a shard names them again."""
         self._named.clear()
         self._acks.clear()
         self._settles = math.inf
@@ -138,7 +127,7 @@ class Drains:
     # Instructions.
 
     def instructed(self, instruction: pb.ReclaimInstruction, now: float, wall: datetime) -> list[str]:
-        """Hold these nodes; said again, acknowledged again and with the deadline set anew. Returns the Nodes' names."""
+        """Hold the nodes of an instruction; a repeat sets a new deadline. Returns the Nodes' names."""
         name, seconds = instruction.instruction_id, min(max(0, instruction.grace_period_seconds), MAX_GRACE)
         if not name:
             return []
@@ -161,12 +150,12 @@ class Drains:
         self._acks[name] = _Ack(set(started))
         self._acknowledge_if_done(name)
         for called in absent:
-            # A Node that is not there is as empty as can be.
+            # A Node that does not exist has no pods.
             self._report(name, called, _DRAINED)
         return started
 
     def withdrawn(self, withdrawn: pb.ReclaimWithdrawn) -> list[str]:
-        """The instruction stands no more, or not for these nodes; returns their Nodes, which may have to change."""
+        """The instruction no longer stands, or not for these nodes. Returns the names of the Nodes that it held."""
         name, nodes = withdrawn.instruction_id, frozenset(withdrawn.nodes)
         if not nodes:
             self._named.discard(name)
@@ -182,16 +171,17 @@ class Drains:
         return [hold.node for hold in freed]
 
     def heard(self, machine: KnownMachine) -> list[str]:
-        """The shard says how a machine stands; returns its Node where that has been waited for."""
+        """The shard says which state a machine has. Returns the name of its Node where the hold waited for that."""
         node = find_node(self._nodes, machine.node_name, machine)
         hold = None if node is None else self._holds.get(node.metadata.name)
         return [] if hold is None or hold.phase not in _FREED else [hold.node]
 
     def _freed(self, hold: Hold) -> HoldPhase:
-        """What becomes of a node that nobody wants drained, by what this session has said of its machine.
+        """The next phase of a node that nobody wants drained, by what this session has said of its machine.
 
-        Where the machine has left or is past keeping, its kubelet is gone, but for most of a minute nobody knows, and
-        pods must not be bound to it. And a machine that is not named may be one that left while nobody listened.
+        Where the machine has left or is leaving, its kubelet is gone, which Kubernetes does not notice for most of a
+        minute; no pod must be bound to it meanwhile. A machine that this session has not named may have left while
+        there was no session.
         """
         machine, node = self._machines.by_node_name(hold.called), self._nodes.get(hold.node)
         if machine is None or node is None or not self._machines.is_named(machine.id):
@@ -203,7 +193,7 @@ class Drains:
     # What is to be done.
 
     def next(self, node: str, now: float) -> DrainAct | None:
-        """The next act for a node; None when it is held no more."""
+        """The next act for a node; None when the node is held no longer."""
         hold = self._holds.get(node)
         if hold is None or self.node_changed(node):
             return None
@@ -217,11 +207,11 @@ class Drains:
         return self._put_back(hold) or self._go_on(hold, now)
 
     def _put_back(self, hold: Hold) -> DrainAct | None:
-        """A cordon that somebody took off stands by what is written beside it."""
+        """The act that restores a cordon which somebody took off; None where the Node is cordoned or no longer ours."""
         node = self._nodes.get(hold.node)
         if node is None or node.spec.unschedulable or node.metadata.annotations.get(INSTRUCTION) != hold.instruction:
             return None
-        # Until the watch shows what was put back, the Node looks as it did.
+        # Until the watch shows the restored cordon, the Node looks as before.
         version = node.metadata.resource_version
         return None if version == hold.recordoned else Recordon(hold, version)
 
@@ -236,7 +226,7 @@ class Drains:
         return Wait(math.inf)
 
     def _judge(self, hold: Hold, now: float) -> None:
-        """What nobody has named by now goes, unless its kubelet goes on: then it is somebody's after all."""
+        """Have a Node deleted whose machine nobody has named by now; uncordon it if its kubelet proves to live."""
         hold.phase = self._freed(hold)
         node = self._nodes.get(hold.node)
         if hold.phase is not HoldPhase.SUSPENDED or now < self._settles or node is None:
@@ -250,7 +240,7 @@ class Drains:
             hold.phase = HoldPhase.UNCORDONING
 
     def _left(self, hold: Hold, pods: Iterable[Pod]) -> list[Pod]:
-        """The pods that hold the node; not those that would be back at once, however often they are evicted."""
+        """The pods that keep the node from being empty, without those whose workload puts them back each time."""
         left = []
         for pod in pods:
             if not holds_node(pod, hold.node):
@@ -266,16 +256,16 @@ class Drains:
     def _evict(self, hold: Hold, now: float) -> DrainAct:
         left = self._left(hold, self._pods.on(hold.node))
         if not left:
-            again = hold.tries.get("")
+            again = hold.tries.get(_CONFIRM)
             return Confirm(hold) if again is None or again.again_at <= now else Wait(again.again_at)
-        hold.tries.pop("", None)
+        hold.tries.pop(_CONFIRM, None)
         if now >= hold.deadline:
             self._give_up(hold, left)
             return Wait(now)
         return self._press(hold, left, now, hold.deadline)
 
     def _press(self, hold: Hold, left: Sequence[Pod], now: float, until: float) -> DrainAct:
-        """Evict those whose turn it is."""
+        """Evict the pods whose next attempt is due; without any, wait for the next."""
         due, soonest = [], until
         for pod in left:
             hold.empty_since = None
@@ -289,12 +279,12 @@ class Drains:
         return Evict(hold, tuple(due)) if due else Wait(soonest)
 
     def _give_up(self, hold: Hold, left: Sequence[Pod]) -> None:
-        """The deadline is there. What goes to nobody is uncordoned; what somebody else gets stays as it is."""
+        """The deadline has passed. A node of a plain reclaim is freed; one that somebody else gets stays cordoned."""
         reason = why_left(hold, left)
         _log.warning("drain_failed", node=hold.node, instruction=hold.instruction, reason=reason)
         self._report(hold.instruction, hold.called, _FAILED, reason)
         if hold.kind == pb.ReclaimInstruction.KIND_RECLAIM:
-            # What an earlier life or session began may be over by now, and its machine with the provider, or gone.
+            # A drain from an earlier process or session may be over for the shard, and the machine gone.
             hold.phase = self._freed(hold)
         else:
             hold.phase = HoldPhase.FAILED
@@ -308,33 +298,33 @@ class Drains:
             self._settle_ack(hold, found=True)
 
     def recordoned(self, hold: Hold, version: str) -> None:
-        """The cordon that was missing from that version of the Node is there again, or not wanted there any more."""
+        """The cordon that was missing from that version of the Node is restored, or no longer ours to restore."""
         hold.recordoned = version
 
     def uncordoned(self, hold: Hold) -> None:
-        """The cordon is off, or was not ours any more."""
+        """The cordon has been taken off, or was no longer ours."""
         if self._stands(hold) and hold.phase is HoldPhase.UNCORDONING:
             del self._holds[hold.node]
 
     def evicted(self, hold: Hold, pod: Pod, now: float) -> None:
-        """The pod is told to leave, or has left."""
+        """The eviction of the pod was granted, or the pod was gone."""
         hold.returning.evicted(pod)
         hold.tries[pod.metadata.uid] = EvictionAttempt(now + _SHOWS_SECONDS, 0.0, "")
 
     def blocked(self, hold: Hold, pod: Pod, problem: str, retry_after: float | None, now: float) -> None:
-        """The pod may not be evicted now."""
+        """The eviction of the pod was refused for now."""
         before = hold.tries.get(pod.metadata.uid)
         wait = min(_LAST_RETRY, 2 * before.wait if before is not None and before.wait else _FIRST_RETRY)
         again = now + max(wait, min(retry_after or 0.0, _LAST_RETRY))
         hold.tries[pod.metadata.uid] = EvictionAttempt(again, wait, problem)
 
     def confirmed(self, hold: Hold, pods: Iterable[Pod], now: float) -> None:
-        """These pods are on the node by the API server's own word."""
+        """The API server itself says that these pods are on the node."""
         if not self._stands(hold) or hold.phase is not HoldPhase.EVICTING:
             return
         if left := self._left(hold, pods):
-            # The watch will show them, or has shown them meanwhile.
-            hold.tries[""] = EvictionAttempt(now + _LOOK_AGAIN_SECONDS, 0.0, "")
+            # The watch will show these pods, or has shown them meanwhile.
+            hold.tries[_CONFIRM] = EvictionAttempt(now + _LOOK_AGAIN_SECONDS, 0.0, "")
             hold.empty_since = None
             if now >= hold.deadline:
                 self._give_up(hold, left)
@@ -342,7 +332,7 @@ class Drains:
         if hold.empty_since is None:
             hold.empty_since = now
         if now < hold.empty_since + _EMPTY_SECONDS <= hold.deadline:
-            hold.tries[""] = EvictionAttempt(hold.empty_since + _EMPTY_SECONDS, 0.0, "")
+            hold.tries[_CONFIRM] = EvictionAttempt(hold.empty_since + _EMPTY_SECONDS, 0.0, "")
             return
         hold.phase = HoldPhase.DRAINED
         _log.info("node_drained", node=hold.node, instruction=hold.instruction)
@@ -357,7 +347,7 @@ class Drains:
         return False if node is not None and node.metadata.uid == hold.uid else self.ended(hold, gone=node is None)
 
     def ended(self, hold: Hold, *, gone: bool) -> bool:
-        """The hold's Node is gone, or another has its name now; that one is nobody's to touch."""
+        """The hold's Node is gone, or another Node has its name and is left alone. Returns whether the hold stood."""
         if not self._stands(hold):
             return False
         del self._holds[hold.node]

@@ -1,5 +1,7 @@
-"""A node held for an instruction: how that stands on its Node, where it survives the operator (protocol.md 22), and
-which of its pods hold it."""
+"""A node that is held for an instruction: what is written on the Node, and which pods keep the node from being empty.
+
+What is written on the Node survives the operator (protocol.md 22).
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,15 +17,17 @@ INSTRUCTION = "bigfleet.lucy.sh/reclaim-instruction"
 DEADLINE = "bigfleet.lucy.sh/reclaim-deadline"
 KIND = "bigfleet.lucy.sh/reclaim-kind"
 CALLED = "bigfleet.lucy.sh/reclaim-node"
-"""What the shard calls the Node, where that is not its name."""
+"""What the shard calls the Node, where that is not the Node's name."""
 WAS_CORDONED = "bigfleet.lucy.sh/reclaim-was-cordoned"
-"""Somebody else had cordoned the Node before; it stays so when the reclaim is over."""
+"""Somebody else had cordoned the Node before us; it stays cordoned when the reclaim is over."""
 
 MAX_GRACE = 7 * 86_400.0
-"""The longest time that a node is held for; no shard asks for as much."""
+"""Seconds that a drain may take at most; no shard asks for as much."""
 
 _KIND = pb.ReclaimInstruction.Kind
+# Kinds of instructions whose machine leaves the cluster, drained or not.
 _NEVER_STOPS = frozenset({pb.ReclaimInstruction.KIND_PREEMPT, pb.ReclaimInstruction.KIND_PROVIDER_TAKES_BACK})
+# Seconds that Kubernetes gives a pod which states no grace of its own.
 _DEFAULT_GRACE = 30
 _CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
@@ -32,20 +36,23 @@ class HoldPhase(Enum):
     """How far a drain is."""
 
     CORDONING = auto()
+    """The cordon has not taken effect yet."""
     EVICTING = auto()
+    """The Node is cordoned, and its pods are evicted."""
     DRAINED = auto()
-    """It was empty; whatever still comes is evicted too, for its machine goes."""
+    """The node was empty. Its machine goes, so pods that still come are evicted too."""
     FAILED = auto()
-    """Pods are left, and the node stays cordoned for what comes next."""
+    """The deadline has passed with pods left. The node stays cordoned: its machine goes to somebody else."""
     SUSPENDED = auto()
-    """Nobody wants it drained any more, but whether its machine is still there is not known: it stays cordoned."""
+    """Nobody wants the node drained. It stays cordoned while it is not known whether its machine is still there."""
     LEAVING = auto()
-    """Nobody wants it drained any more, for its machine leaves: it stays cordoned unless that is said to be well."""
+    """Nobody wants the node drained, because its machine leaves. It stays cordoned unless the machine is kept."""
     UNCORDONING = auto()
+    """The cordon is being taken off."""
 
 
 class EvictionAttempt(msgspec.Struct, frozen=True):
-    """What became of the last attempt to evict a pod, and when the next may be made."""
+    """How the last attempt to evict a pod went, and when the next may be made."""
 
     again_at: float
     wait: float
@@ -53,20 +60,23 @@ class EvictionAttempt(msgspec.Struct, frozen=True):
 
 
 class Returning:
-    """Pods that a cordon does not keep away. Each is evicted once; what its workload puts there again is let be."""
+    """Pods that tolerate a cordon. Each is evicted once; a pod that its workload puts there again is left alone."""
 
     def __init__(self) -> None:
+        #: UIDs of pods that were the first of their workload on the node.
         self._first: set[str] = set()
+        #: Workloads of which a pod was evicted.
         self._evicted: set[str] = set()
+        #: Whether it has been logged that pods come back.
         self.told = False
 
     def evicted(self, pod: Pod) -> None:
-        """It was told to leave."""
+        """The eviction of this pod was granted."""
         if bears_cordon(pod):
             self._evicted.update(_workload(pod))
 
     def is_back(self, pod: Pod) -> bool:
-        """Whether it stands for one that was evicted. To be asked of every pod before any of them is evicted."""
+        """Whether the pod replaces one that was evicted. To be asked of every pod before any pod is evicted."""
         if not bears_cordon(pod) or pod.metadata.uid in self._first:
             return False
         if self._evicted.isdisjoint(_workload(pod)):
@@ -76,7 +86,7 @@ class Returning:
 
 
 class Hold:
-    """A node held for an instruction. One object stands for one wording of it: a repeat makes a new one."""
+    """A node that is held for an instruction. A repeat of the instruction makes a new object."""
 
     __slots__ = (
         "called",
@@ -106,20 +116,22 @@ class Hold:
         self.node, self.uid, self.called = node.metadata.name, node.metadata.uid, called
         self.instruction, self.kind, self.deadline, self.wall_deadline = instruction, kind, deadline, wall_deadline
         self.phase = HoldPhase.CORDONING
+        #: By a pod's UID, the last attempt to evict it.
         self.tries: dict[str, EvictionAttempt] = {}
         self.returning = Returning()
+        #: Since when the API server has shown the node empty.
         self.empty_since: float | None = None
-        # The version of the Node whose missing cordon has been put back.
+        #: The version of the Node whose missing cordon has been restored.
         self.recordoned = ""
-        # This session has been asked to have the Node deleted.
+        #: Whether the Node has been left to be deleted in this session.
         self.disowned = False
 
     def goes_on_from(self, before: "Hold") -> None:
-        """A repeat forgets nothing of what was tried."""
+        """Take over from the hold before a repeat what was tried so far."""
         self.tries, self.returning, self.empty_since = before.tries, before.returning, before.empty_since
 
     def annotations(self) -> dict[str, str | None]:
-        """What is written on the Node beside the cordon."""
+        """The annotations that are written on the Node together with the cordon; None removes one."""
         kind = self.kind if self.kind in _KIND.values() else pb.ReclaimInstruction.KIND_UNSPECIFIED
         return {
             INSTRUCTION: self.instruction,
@@ -130,7 +142,7 @@ class Hold:
 
 
 def from_node(node: Node, instruction: str, now: float, wall: datetime) -> Hold:
-    """The hold as an earlier life of the operator wrote it; what cannot be read counts as over."""
+    """The hold that an earlier process of the operator wrote on the Node. A deadline that cannot be read has passed."""
     annotations = node.metadata.annotations
     try:
         deadline = datetime.fromisoformat(annotations.get(DEADLINE, ""))
@@ -147,16 +159,16 @@ def from_node(node: Node, instruction: str, now: float, wall: datetime) -> Hold:
 
 
 def holds_node(pod: Pod, node: str) -> bool:
-    """Whether the node is not empty while this pod is there.
+    """Whether this pod keeps the node from being empty.
 
-    Not so for pods that have ended, which hold nothing and may be wanted for their logs, and for those that come with
-    the node and go with it: of DaemonSets, and static ones.
+    A pod that has ended does not: it uses nothing, and somebody may want its logs. Pods of DaemonSets and static pods
+    do not: they come and go with the node.
     """
     return pod.spec.node_name == node and not has_ended(pod) and not is_daemon(pod) and not is_mirror(pod)
 
 
 def bears_cordon(pod: Pod) -> bool:
-    """Whether the scheduler may put it on a cordoned node."""
+    """Whether the scheduler may put the pod on a cordoned node."""
     return any(_bears_cordon(each) for each in pod.spec.tolerations)
 
 
@@ -169,13 +181,16 @@ def _bears_cordon(toleration: Toleration) -> bool:
 
 
 def _workload(pod: Pod) -> frozenset[str]:
-    """What puts another in its place; of a pod that nothing controls, its name."""
+    """The controllers that replace the pod when it goes; without any, the pod's own name."""
     owners = frozenset(owner.uid for owner in pod.metadata.owner_references if owner.controller)
     return owners or frozenset({f"{pod.metadata.namespace}/{pod.metadata.name}"})
 
 
 def grace(pod: Pod, hold: Hold, now: float) -> int | None:
-    """The pod's own grace, but for a machine that goes whatever happens no more than is left; never none at all."""
+    """The grace that an eviction states; None leaves the pod its own.
+
+    Where the machine leaves in any case, the grace is cut to the time that is left, and to 1 s at least.
+    """
     if hold.kind not in _NEVER_STOPS:
         return None
     own = pod.spec.termination_grace_period_seconds
@@ -184,7 +199,7 @@ def grace(pod: Pod, hold: Hold, now: float) -> int | None:
 
 
 def why_left(hold: Hold, left: Sequence[Pod]) -> str:
-    """Names one pod, rather one that was refused than one that is leaving."""
+    """Why the node is not empty: one pod is named, if possible one whose eviction was refused."""
     refused = [pod for pod in left if (tried := hold.tries.get(pod.metadata.uid)) is not None and tried.problem]
     worst = refused[0] if refused else left[0]
     if refused:

@@ -1,8 +1,8 @@
-"""Nodes left from an earlier binding are deleted, once their kubelets are surely gone (protocol.md 22).
+"""Nodes that are left from an earlier binding are deleted once their kubelets are surely gone (protocol.md 22).
 
-A kubelet renews its Node's Lease every 10 s; one that has been watched for 60 s without a change belongs to nobody.
-Only changes count, and on our own clock: the kubelet's may be wrong. Every delete names the Node's UID, so that a Node
-which has come up meanwhile under the same name is never the one that goes.
+A kubelet renews its Node's Lease every 10 s. When a Lease has been watched for 60 s without a change, its kubelet is
+taken to be gone. Only changes count, timed by our own clock, because the kubelet's may be wrong. Every delete names the
+Node's UID, so that a new Node of the same name is never deleted.
 """
 
 import asyncio
@@ -18,23 +18,26 @@ from bigfleet.kube.client import Client
 from bigfleet.kube.errors import ApiError, ConflictError, NotFoundError
 from bigfleet.kube.objects.kinds import Node
 from bigfleet.kube.objects.resources import LEASES, NODES
-from bigfleet.operator.node_life.machines import GONE, KnownMachine, KnownMachines, NodesSeen, belongs
+from bigfleet.operator.node_life.machines import UNBOUND, KnownMachine, KnownMachines, belongs
+from bigfleet.operator.node_life.views import NodesSeen
 from bigfleet.operator.waiting import SETTLED_SECONDS, WaitUntilWoken, until_woken
 
 LEASE_SECONDS = 60.0
-"""How long a Lease must have been watched without renewal."""
+"""How long a Lease must have been watched without renewal before its kubelet counts as gone."""
 ALIVE_SECONDS = 120.0
-"""How long renewals must have been seen before a Node counts as one that somebody keeps."""
+"""How long renewals must have been seen before a kubelet counts as one that stays."""
 
 _LEASES = "kube-node-lease"
+# Nodes that are looked at together.
 _AT_ONCE = 8
+# How often a Lease is looked at.
 _LOOK_SECONDS = 10.0
 
 _log = structlog.get_logger("bigfleet.operator")
 
 
 class NodeInTheWayError(Exception):
-    """A Node from an earlier binding has the name or the host of a machine, and may not be deleted yet."""
+    """A Node of an earlier binding has the name or the host of a machine that joins, and may not be deleted yet."""
 
     def __init__(self, node: str, problem: str) -> None:
         self.node = node
@@ -42,16 +45,19 @@ class NodeInTheWayError(Exception):
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    """A Lease: as it was last seen, since when it is so, and since when it is watched without a long silence."""
+    """What was seen of a Node's Lease."""
 
     node_uid: str
+    #: The Lease's renewTime when it was last read; None where there was no Lease.
     renewed: datetime | None
+    #: When `renewed` was first seen.
     since: float
+    #: When the present row of renewals began, without a gap of LEASE_SECONDS.
     first: float
 
 
 class LeftNodes:
-    """Deletes what is left over. `run` it in a task; without a session it deletes nothing."""
+    """Deletes Nodes whose machines have left. Without a session nothing is deleted."""
 
     def __init__(
         self,
@@ -64,54 +70,58 @@ class LeftNodes:
     ) -> None:
         self._client, self._machines, self._nodes, self._now = client, machines, nodes, now
         self._wait = wait
+        #: Whether this session has described a machine.
         self._in_session = False
+        #: By a Node's name, when to look at its Lease next.
         self._due: dict[str, float] = {}
         self._more = asyncio.Event()
-        # Nodes by name, each with its UID: whose machines have left by what this session knows, and whose machines were
-        # said to leave, which a later session does not say again.
+        #: UIDs by name of Nodes whose machines have left as far as this session knows.
         self._departed: dict[str, str] = {}
+        #: UIDs by name of Nodes whose machines an earlier session said to have left; a later one does not repeat that.
         self._suspects: dict[str, str] = {}
+        #: When the session has named every machine of the cluster.
         self._settles = math.inf
+        #: By a Node's name, what was seen of its Lease.
         self._watched: dict[str, _Watched] = {}
 
     # What happens.
 
     def opened(self) -> None:
-        """A session begins. What an earlier one had leave has left, unless this one names it."""
+        """A session begins. Machines that left in an earlier session count as gone unless this session names them."""
         self._settles = self._now() + SETTLED_SECONDS
         for name in self._suspects:
             self._look_at(name, self._settles)
 
     def closed(self) -> None:
-        """The session is over: what it said of machines may be so no more."""
+        """The session is over: what it said of machines may be out of date."""
         self._in_session = False
         self._settles = math.inf
         self._suspects |= self._departed
         self._departed.clear()
 
     def heard(self, machine: KnownMachine) -> None:
-        """The shard says how a machine stands."""
+        """The shard has described a machine."""
         self._in_session = True
         for node in self._nodes_of(machine.node_name, machine.provider_id):
-            if machine.state in GONE:
+            if machine.state in UNBOUND:
                 self._suspects[node.metadata.name] = node.metadata.uid
                 self._look_at(node.metadata.name, 0.0)
             elif belongs(node, machine):
                 self.let_be(node.metadata.name)
 
     def left(self, node_name: str, provider_id: str) -> None:
-        """The shard has this machine for the cluster no more, though nobody heard it leave."""
+        """The shard no longer has this machine for the cluster, and no drain of it was seen."""
         for node in self._nodes_of(node_name, provider_id):
             self._departed[node.metadata.name] = node.metadata.uid
             self._look_at(node.metadata.name, 0.0)
 
     def let_be(self, node_name: str) -> None:
-        """The machine of that Node has not left after all."""
+        """The machine of that Node has not left: do not delete the Node."""
         self._departed.pop(node_name, None)
         self._suspects.pop(node_name, None)
 
     def is_alive(self, node_name: str) -> bool:
-        """Whether the Node's Lease was seen renewed for ALIVE_SECONDS, and not long ago."""
+        """Whether the Node's Lease has been seen renewed for ALIVE_SECONDS without a gap, up to now."""
         watched = self._watched.get(node_name)
         if watched is None or self._now() - watched.since >= LEASE_SECONDS:
             return False
@@ -128,7 +138,7 @@ class LeftNodes:
     # Before a machine joins.
 
     async def clear(self, node_name: str, provider_id: str) -> None:
-        """Delete what is left of the machine's earlier binding; NodeInTheWayError where that is not allowed yet."""
+        """Delete the Nodes of the machine's earlier binding; NodeInTheWayError where one may not be deleted yet."""
         for node in self._nodes_of(node_name, provider_id):
             name, age = node.metadata.name, await self._lease_age(node)
             if age < LEASE_SECONDS:
@@ -139,10 +149,10 @@ class LeftNodes:
             except ConflictError:
                 raise NodeInTheWayError(name, "another Node has taken its name just now") from None
 
-    # Afterwards, in its own time.
+    # After a machine has left.
 
     async def run(self) -> None:
-        """Delete what is left over, until cancelled."""
+        """Delete left Nodes, until cancelled."""
         while True:
             self._more.clear()
             due = [name for name, when in self._due.items() if when <= self._now()]
@@ -178,14 +188,14 @@ class LeftNodes:
         machine = self._machines.of(node) or self._machines.by_node_name(node.metadata.name)
         if machine is None or not self._in_session:
             return False
-        return machine.state in GONE and self._machines.is_named(machine.id)
+        return machine.state in UNBOUND and self._machines.is_named(machine.id)
 
     def _look_at(self, name: str, when: float) -> None:
         self._due[name] = when
         self._more.set()
 
     def _nodes_of(self, node_name: str, provider_id: str) -> Iterator[Node]:
-        """Names and hosts are each a machine's own, so whatever has one of them was this machine's."""
+        """The Nodes with that name or that providerID. No two machines share either, so such a Node is this one's."""
         named = self._nodes.get(node_name) if node_name else None
         hosted = self._nodes.by_provider_id(provider_id) if provider_id else None
         if named is not None:
@@ -194,7 +204,7 @@ class LeftNodes:
             yield hosted
 
     async def _lease_age(self, node: Node) -> float:
-        """For how many seconds the Lease, or that there is none, has been seen as it is now."""
+        """For how many seconds the Lease has been seen unchanged, or missing."""
         name, uid, renewed = node.metadata.name, node.metadata.uid, None
         with suppress(NotFoundError):
             renewed = (await self._client.get(LEASES, name, namespace=_LEASES)).spec.renew_time

@@ -1,15 +1,17 @@
-"""Whether the Node of each machine has come up in its binding (protocol.md 16, 22). What is seen in, frames out.
+"""What the shard is told of Nodes: whether each machine's Node has come up in the present binding (protocol.md 16, 22).
 
-A Node counts if it was made after the machine's bootstrap request. How old the request is stands on the Secret of its
-token, by the API server's own clock, so a new life of the operator knows it too. No Secret, no doubt: a request is
-answered only once the Node left from before is gone, and its Secret stays until the new one is Ready or it expires.
+A Node counts if it was made after the machine's bootstrap request. The time of the request is that of its token's
+Secret, by the API server's clock, so an operator that restarts knows it too. Where there is no Secret, any Node counts:
+a request is answered only once the Node of an earlier binding is gone, and the Secret stays until the new Node is Ready
+or the token expires.
 """
 
 from collections.abc import Callable
 from datetime import datetime
 
 from bigfleet.kube.objects.kinds import Node
-from bigfleet.operator.node_life.machines import BOUND, KnownMachine, KnownMachines, NodesSeen, find_node
+from bigfleet.operator.node_life.machines import BOUND, KnownMachine, KnownMachines, find_node
+from bigfleet.operator.node_life.views import NodesSeen
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 Frames = list[pb.OperatorMessage]
@@ -27,9 +29,10 @@ def is_ready(node: Node) -> bool:
 
 
 class NodeReadyReports:
-    """What the shard is told of Nodes: of each machine that this session named, once and on change.
+    """Reports on the Node of each machine that this session has named: once, and whenever its state changes.
 
-    `asked_at` says when a machine's bootstrap request came, if that is known; `became_ready` is called when a Node is.
+    `asked_at` says when a machine's bootstrap request came, if that is known. `became_ready` is called with a machine's
+    id when its Node has become Ready.
     """
 
     def __init__(
@@ -40,28 +43,31 @@ class NodeReadyReports:
         became_ready: Callable[[str], None],
     ) -> None:
         self._machines, self._nodes, self._asked_at, self._became_ready = machines, nodes, asked_at, became_ready
+        #: By machine, what this session was told last.
         self._told: dict[str, pb.NodeReadyReport.State.ValueType] = {}
+        #: Machines whose Node has been Ready in the present binding.
         self._latched: set[str] = set()
+        #: Machines by the name of their Node, where the shard calls that Node otherwise.
         self._machine_of: dict[str, str] = {}
 
     def opened(self) -> None:
-        """A session begins: it has heard nothing."""
+        """A session begins: nothing has been reported in it."""
         self._told.clear()
 
     def asked(self, machine_id: str) -> None:
-        """A bootstrap request has come, and with it a new binding."""
+        """A bootstrap request has come for the machine: a new binding begins."""
         self._latched.discard(machine_id)
         self._told.pop(machine_id, None)
 
     def heard(self, machine: KnownMachine) -> Frames:
-        """The shard says how a machine stands."""
+        """The shard has described a machine. Returns the frames to send."""
         if machine.state not in BOUND:
             self.asked(machine.id)
             return []
         return self._report(machine)
 
     def node_changed(self, name: str) -> Frames:
-        """The Node of that name has come, gone or changed."""
+        """The Node of that name has come, gone or changed. Returns the frames to send."""
         node = self._nodes.get(name)
         machine = None if node is None else self._machines.of(node)
         if machine is None:
@@ -75,7 +81,7 @@ class NodeReadyReports:
         return self._machines.get(self._machine_of.get(node_name, ""))
 
     def state(self, machine: KnownMachine) -> pb.NodeReadyReport.State.ValueType:
-        """How far the machine's Node has come; Ready is taken back within a binding only when the Node is gone."""
+        """How far the machine's Node has come. Within a binding, a Node that was Ready stays so until it is gone."""
         node = find_node(self._nodes, machine.node_name, machine)
         if node is None:
             self._latched.discard(machine.id)

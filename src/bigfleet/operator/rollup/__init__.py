@@ -1,4 +1,4 @@
 """What the cluster asks for: requests, pods, nodes and daemons as the watches show them, added up into one roll-up.
 
-Also what becomes of requests once the shard has taken a roll-up. Nothing here changes a Node.
+Requests are marked Acknowledged here too, once the shard has taken a roll-up with them. Nothing here changes a Node.
 """

@@ -1,4 +1,4 @@
-"""Marking requests Acknowledged: each once, several at a time, after the shard has taken a roll-up that held them."""
+"""Requests are marked Acknowledged once the shard has taken a roll-up that held them, several requests at a time."""
 
 import asyncio
 import time
@@ -18,20 +18,21 @@ _log = structlog.get_logger("bigfleet.operator")
 
 
 class Acknowledger:
-    """Takes what an acknowledgement covers and writes it to the API server, at most so many writes at a time."""
+    """Writes the phase Acknowledged to requests, with at most `concurrency` writes at a time."""
 
     def __init__(
         self, client: Client, metrics: OperatorMetrics, concurrency: int, wall: Callable[[], datetime]
     ) -> None:
         self._client, self._metrics, self._concurrency, self._wall = client, metrics, concurrency, wall
         self._queue: deque[UnacknowledgedRequest] = deque()
-        # By uid, from when they are queued until the watch shows that it worked, or it did not.
+        #: UIDs of requests from when they are queued until the watch shows the new phase, or the write failed.
         self._under_way: set[str] = set()
         self._more = asyncio.Event()
+        #: When the queue was last empty before what is in it now; monotonic, None while the queue is empty.
         self._began: float | None = None
 
     def acknowledge(self, requests: Iterable[UnacknowledgedRequest]) -> None:
-        """The shard has counted these."""
+        """The shard has taken a roll-up that held these requests."""
         new = [request for request in requests if request.uid not in self._under_way]
         if not new:
             return
@@ -42,7 +43,7 @@ class Acknowledger:
         self._more.set()
 
     def settle(self, waiting: Iterable[UnacknowledgedRequest]) -> None:
-        """The watch shows these as waiting, and no others: whatever else was under way has arrived."""
+        """The watch shows these requests, and no others, as not yet Acknowledged: all other writes have arrived."""
         self._under_way &= {request.uid for request in waiting}
 
     async def run(self) -> None:
@@ -63,18 +64,18 @@ class Acknowledger:
 
     async def _mark(self, request: UnacknowledgedRequest) -> None:
         at = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
-        # With the uid in it the patch cannot hit a newer request of the same name.
+        # The patch names the UID, so it cannot hit a newer request of the same name.
         body = {"metadata": {"uid": request.uid}, "status": {"phase": "Acknowledged", "acknowledgedAt": at}}
         try:
             await self._client.patch(
                 CAPACITY_REQUESTS, request.name, body, request.namespace, "status", content=Patch.MERGE
             )
         except NotFoundError:
-            # The watch will show it.
+            # The watch will show that the request is gone.
             pass
         except ApiError as error:
-            # The next acknowledgement takes it up again, if it still waits: a conflict may mean that another has its
-            # name by now, or only that others wrote to it at the same time.
+            # The next acknowledgement takes the request up again if it still waits. A conflict says too little to drop
+            # it: another request may have its name by now, or somebody else wrote to it at the same time.
             self._under_way.discard(request.uid)
             _log.warning("acknowledge_failed", request=f"{request.namespace}/{request.name}", error=str(error))
         else:

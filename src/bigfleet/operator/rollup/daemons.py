@@ -1,7 +1,7 @@
-"""The cluster's DaemonSets: what each takes from every node that matches it, so that no pod is promised that room.
+"""The cluster's DaemonSets: what each takes from every node that matches it, so that this room is promised to no pod.
 
-A condition that cannot be said on the wire is left out, and so are alternatives: a daemon is then counted on more nodes
-than it runs on, which promises less.
+A condition that the wire cannot carry is left out, and so are alternatives. Such a daemon is counted on more nodes than
+it runs on, so less room is promised than there is.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ _OPERATORS = {operator.label: operator for operator in Operator if operator is n
 
 
 class Daemons:
-    """A sink of a watch on DaemonSets."""
+    """The sink of a watch on DaemonSets."""
 
     def __init__(self) -> None:
         self._daemons: dict[tuple[str, str], Daemon] = {}
 
     def replaced(self, daemon_sets: Sequence[DaemonSet]) -> None:
-        """These are all there are."""
+        """The watch has listed anew: these are all DaemonSets."""
         self._daemons.clear()
         for daemon_set in daemon_sets:
             self.put(daemon_set)
 
     def put(self, daemon_set: DaemonSet) -> None:
-        """A DaemonSet is new, or another than it was."""
+        """A DaemonSet is new, or has changed."""
         key = daemon_set.metadata.namespace, daemon_set.metadata.name
         try:
             self._daemons[key] = _daemon(daemon_set)
@@ -46,14 +46,14 @@ class Daemons:
         self._daemons.pop((daemon_set.metadata.namespace, daemon_set.metadata.name), None)
 
     def all(self) -> tuple[Daemon, ...]:
-        """What they take, in one order whatever came first."""
+        """What the DaemonSets take, in an order that does not depend on which came first."""
         return tuple(self._daemons[key] for key in sorted(self._daemons))
 
 
 def _daemon(daemon_set: DaemonSet) -> Daemon:
     template = daemon_set.spec.template
     resources = asked(Pod(metadata=template.metadata, spec=template.spec))
-    # Every pod takes a place on its node, which is counted of itself.
+    # Every pod takes one place on its node; the shard counts that place itself.
     resources.pop(PODS, None)
     return Daemon(_requirements(template.spec.node_selector, _term(daemon_set)), demand(resources))
 

@@ -1,4 +1,4 @@
-"""The cluster's Nodes, as the watch shows them, found by name or by what the provider calls them."""
+"""The cluster's Nodes as the watch shows them, found by name or by spec.providerID."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -6,12 +6,12 @@ from bigfleet.kube.objects.kinds import Node
 
 
 class Nodes:
-    """A sink of a watch on Nodes. `changed` is called with a Node's name when it has come, gone or changed."""
+    """The sink of a watch on Nodes. `changed` is called with a Node's name when that Node has come, gone or changed."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
         self._nodes: dict[str, Node] = {}
-        # Their names; a host has two while the Node of an earlier binding is there.
+        #: Names of Nodes by spec.providerID. A host has two Nodes while that of an earlier binding is still there.
         self._by_provider_id: dict[str, list[str]] = {}
 
     def __iter__(self) -> Iterator[Node]:
@@ -21,11 +21,11 @@ class Nodes:
         return len(self._nodes)
 
     def names(self) -> Iterable[str]:
-        """Their names."""
+        """The names of all Nodes."""
         return self._nodes.keys()
 
     def replaced(self, nodes: Sequence[Node]) -> None:
-        """These are all there are."""
+        """The watch has listed anew: these are all Nodes."""
         found = {node.metadata.name for node in nodes}
         for name in [name for name in self._nodes if name not in found]:
             self._take_out(name)
@@ -33,7 +33,7 @@ class Nodes:
             self.put(node)
 
     def put(self, node: Node) -> None:
-        """A Node is new, or another than it was."""
+        """A Node is new, or has changed."""
         name = node.metadata.name
         self._take_from_host(name)
         self._nodes[name] = node
@@ -50,7 +50,7 @@ class Nodes:
         return self._nodes.get(name)
 
     def by_provider_id(self, provider_id: str) -> Node | None:
-        """The Node that its provider calls so; of several the one that was heard of last."""
+        """The Node with that spec.providerID; of several, the one that the watch showed last."""
         names = self._by_provider_id.get(provider_id)
         return None if names is None else self._nodes[names[-1]]
 

@@ -1,7 +1,8 @@
-"""Placement feedback: demand that is said to be covered, and pods that find no place all the same (protocol.md 23).
+"""Placement feedback: rows are raised when their pods stay Unschedulable though the shard says they are covered.
 
-The shard counts what fits on machines in sums and units; the scheduler has reasons of its own (ports, volumes, where
-pods sit already). A row whose pods stay Unschedulable is raised by as many units, and let go again as nodes empty.
+The shard counts what fits on machines in sums and units. The scheduler has reasons of its own: ports, volumes, where
+other pods sit. So a row whose pods stay Unschedulable is raised by as many units, and lowered again as nodes become
+empty (protocol.md 23).
 """
 
 from collections import Counter
@@ -13,66 +14,70 @@ from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.resources import total
 
 FRUITLESS = 2
-"""After so many raises in a row that placed no pod a row is raised no further."""
+"""After so many raises in succession that placed no pod, a row is raised no further."""
 
 STILL_SECONDS = 30.0
-"""So long nothing has moved before anything is raised: the scheduler needs time for nodes that have just come."""
+"""No row is raised before nothing has moved for so long: the scheduler needs time for nodes that have just come."""
 
 
 class PlacementSigns(msgspec.Struct, frozen=True, kw_only=True):
-    """What one roll-up goes by.
+    """What is known when a roll-up is made."""
 
-    `unschedulable` counts the pods of each row that found no place; `covered` are the rows that the shard has taken and
-    its last decision did not leave short, or None while it has not answered for the demand as it is; `moving` whether
-    a machine of the cluster is in flight or its node not Ready; `empty` how many nodes of the cluster stand empty.
-    """
-
+    #: By row, how many of its pods the scheduler found no node for.
     unschedulable: Mapping[NeedKey, int]
+    #: Rows that the shard has taken and did not leave short; None while it has not answered for the present demand.
     covered: Collection[NeedKey] | None
+    #: Whether a machine of the cluster is in flight, or its Node not Ready.
     moving: bool
+    #: How many nodes of the cluster are empty.
     empty: int
 
 
 class _Raise:
-    """How far a row is raised, and what came of it."""
+    """How far one row is raised, and whether that placed pods."""
 
     __slots__ = ("before", "fruitless", "units")
 
     def __init__(self) -> None:
-        self.units = self.fruitless = 0
-        # Unschedulable pods when it was last raised.
+        #: Units that are added to the row.
+        self.units = 0
+        #: Raises in succession that placed no pod.
+        self.fruitless = 0
+        #: Unschedulable pods when the row was last raised; None once that raise has been judged.
         self.before: int | None = None
 
 
 class PlacementFeedback:
-    """What is added to each row."""
+    """The units that are added to each row."""
 
     def __init__(self) -> None:
         self._raised: dict[NeedKey, _Raise] = {}
+        #: Rows that were reported as ones that raising does not help.
         self._said: set[NeedKey] = set()
+        #: Since when no machine has moved, or since the last raise.
         self._still_since: float | None = None
-        # By row, its Unschedulable pods and since when there are no more than that.
+        #: By row, how many pods are Unschedulable and since when there have not been more.
         self._waiting: dict[NeedKey, tuple[int, float]] = {}
 
     @property
     def units(self) -> dict[NeedKey, int]:
-        """By row, the units beyond what is asked for."""
+        """By row, the units that are added to what its requests ask for."""
         return {key: each.units for key, each in self._raised.items() if each.units}
 
     def judge(self, placement: PlacementSigns, now: float) -> list[NeedKey]:
-        """Raise and let go; returns the rows of which it is new that raising them does not help."""
+        """Raise rows and lower them. Returns the rows for which it has just become clear that raising does not help."""
         given_up: list[NeedKey] = []
         covered = placement.covered
         self._note(placement.unschedulable, now)
         if covered is None or placement.moving:
-            # While machines come and go nobody can say what will fit.
+            # While machines come and go, nobody can tell what will fit.
             self._still_since = None
         elif self._still_since is None:
             self._still_since = now
         elif now - self._still_since >= STILL_SECONDS:
-            # What comes of this takes its time again.
+            # The effect of a raise takes as long again to show.
             self._still_since = now
-            # The shard's word is on the demand before pods that have only just come.
+            # The shard has not yet answered for pods that have only just come.
             waiting = [
                 (key, pods)
                 for key, (pods, since) in self._waiting.items()
@@ -89,7 +94,7 @@ class PlacementFeedback:
         return given_up
 
     def apply(self, needs: tuple[Need, ...]) -> tuple[Need, ...]:
-        """The rows with what is added to them. A row that nobody asks for any more is not held up by a raise."""
+        """The rows, each with the units that are added to it. A row without requests is forgotten."""
         if not any(each.units for each in self._raised.values()):
             return needs
         rows = []
@@ -119,7 +124,7 @@ class PlacementFeedback:
         each = self._raised.setdefault(key, _Raise())
         if each.before is not None:
             each.fruitless = each.fruitless + 1 if pods >= each.before else 0
-            # Judged once: until the next raise nothing more can come of this one.
+            # A raise is judged once: nothing more comes of it until the next.
             each.before = None
         if each.fruitless >= FRUITLESS:
             is_new = key not in self._said
@@ -130,7 +135,7 @@ class PlacementFeedback:
         return False
 
     def _let_go(self, placement: PlacementSigns) -> None:
-        """As many units as nodes stand empty, from rows all of whose pods have a place."""
+        """Lower rows whose pods all have a place, by as many units together as nodes are empty."""
         empty = placement.empty
         for key, units in sorted(Counter(self.units).items()):
             if empty and not placement.unschedulable.get(key):

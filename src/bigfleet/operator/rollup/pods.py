@@ -1,7 +1,7 @@
-"""The cluster's pods, as the watch shows them: who sits on which node, who found no place, who is in no request.
+"""The cluster's pods as the watch shows them: which node each is on, which found no place, which have no request.
 
-Of each pod only what is used is kept. Which nodes are empty and which run pods without a request (protocol.md 13) is
-kept up to date pod by pod, so a roll-up does not walk all of them.
+Of each pod only what is used is kept. Which nodes are empty, and which run pods without a request (protocol.md 13), is
+kept up to date pod by pod, so that a roll-up need not walk all pods.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 
 
 class _Kept(msgspec.Struct, frozen=True, gc=False):
-    """One pod. `counts` is whether it keeps its node from being empty: one that runs and is no daemon."""
+    """One pod. `counts` tells whether the pod keeps its node from being empty, as no daemon and no mirror pod does."""
 
     pod: Pod
     priority: int
@@ -31,18 +31,23 @@ class _Kept(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pods:
-    """A sink of a watch on Pods. `speaks_for` says whether a request stands for the pod of that UID.
+    """The sink of a watch on Pods.
 
-    `changed` is called with a node's name when the pods on it are others than they were.
+    `has_request` says whether a request that counts stands for the pod of a UID. `changed` is called with a node's name
+    when a pod has come to that node, gone from it or changed on it.
     """
 
-    def __init__(self, speaks_for: Callable[[str], bool], changed: Callable[[str], None]) -> None:
-        self._speaks_for, self._changed = speaks_for, changed
+    def __init__(self, has_request: Callable[[str], bool], changed: Callable[[str], None]) -> None:
+        self._has_request, self._changed = has_request, changed
         self._pods: dict[Key, _Kept] = {}
         self._by_uid: dict[str, Key] = {}
+        #: The pods on each node.
         self._on: dict[str, dict[Key, _Kept]] = {}
+        #: By node, how many pods keep it from being empty.
         self._counting: dict[str, int] = {}
-        self._unspoken: dict[str, set[Key]] = {}
+        #: By node, the pods on it that count and have no request.
+        self._unrequested: dict[str, set[Key]] = {}
+        #: UIDs of pods that the scheduler found no node for.
         self._unschedulable: set[str] = set()
 
     def __len__(self) -> int:
@@ -51,7 +56,7 @@ class Pods:
     # What the watch says.
 
     def replaced(self, pods: Sequence[Pod]) -> None:
-        """These are all there are."""
+        """The watch has listed anew: these are all pods."""
         found = {(pod.metadata.namespace, pod.metadata.name) for pod in pods}
         for key in [key for key in self._pods if key not in found]:
             self._take_out(key)
@@ -59,7 +64,7 @@ class Pods:
             self.put(pod)
 
     def put(self, pod: Pod) -> None:
-        """A pod is new, or another than it was."""
+        """A pod is new, or has changed."""
         key = pod.metadata.namespace, pod.metadata.name
         former = self._pods.get(key)
         before = "" if former is None else former.pod.spec.node_name
@@ -76,7 +81,7 @@ class Pods:
         self._take_out((pod.metadata.namespace, pod.metadata.name))
 
     def request_changed(self, pod_uid: str) -> None:
-        """A request has come to stand for the pod, or stands for it no more."""
+        """A request has come to stand for the pod of that UID, or no longer does."""
         key = self._by_uid.get(pod_uid)
         if key is not None:
             self._judge(key, self._pods[key])
@@ -84,16 +89,16 @@ class Pods:
     # What is to be known.
 
     def on(self, node: str) -> Sequence[Pod]:
-        """The pods that sit on a node and have not ended."""
+        """The pods that are bound to a node and have not ended."""
         return [kept.pod for kept in self._on.get(node, {}).values()]
 
     def is_empty(self, node: str) -> bool:
-        """Whether nothing but daemons runs there."""
+        """Whether nothing but daemons and mirror pods is on the node."""
         return node not in self._counting
 
     def unrequested(self) -> tuple[UnrequestedNode, ...]:
-        """Every node with a pod in no request, and the highest stakes among those pods."""
-        return tuple(self._stakes(node, self._unspoken[node]) for node in sorted(self._unspoken))
+        """Every node with a pod that has no request, each with the highest priority and penalties among such pods."""
+        return tuple(self._stakes(node, self._unrequested[node]) for node in sorted(self._unrequested))
 
     def unschedulable(self) -> Iterable[str]:
         """The UIDs of pods that the scheduler found no place for."""
@@ -133,7 +138,7 @@ class Pods:
         if self._by_uid.get(uid) == key:
             del self._by_uid[uid]
         self._unschedulable.discard(uid)
-        self._forget_unspoken(key, node)
+        self._forget_unrequested(key, node)
         if not node:
             return
         there = self._on[node]
@@ -148,19 +153,19 @@ class Pods:
             self._changed(node)
 
     def _judge(self, key: Key, kept: _Kept) -> None:
-        """Whether it is a pod on a node that no request stands for."""
+        """Note whether the pod is on a node, counts there and has no request."""
         node = kept.pod.spec.node_name
-        if node and kept.counts and not self._speaks_for(kept.pod.metadata.uid):
-            self._unspoken.setdefault(node, set()).add(key)
+        if node and kept.counts and not self._has_request(kept.pod.metadata.uid):
+            self._unrequested.setdefault(node, set()).add(key)
         else:
-            self._forget_unspoken(key, node)
+            self._forget_unrequested(key, node)
 
-    def _forget_unspoken(self, key: Key, node: str) -> None:
-        keys = self._unspoken.get(node)
+    def _forget_unrequested(self, key: Key, node: str) -> None:
+        keys = self._unrequested.get(node)
         if keys is not None:
             keys.discard(key)
             if not keys:
-                del self._unspoken[node]
+                del self._unrequested[node]
 
 
 def _kept(pod: Pod) -> _Kept:
@@ -177,7 +182,7 @@ def _kept(pod: Pod) -> _Kept:
         spec=PodSpec(
             node_name=pod.spec.node_name,
             termination_grace_period_seconds=pod.spec.termination_grace_period_seconds,
-            # Those that every pod is given are NoExecute, and nobody asks for them.
+            # Kubernetes gives every pod tolerations of NoExecute; nothing here reads those.
             tolerations=tuple(each for each in pod.spec.tolerations if each.effect != "NoExecute"),
         ),
         status=PodStatus(phase=pod.status.phase, conditions=() if pod.spec.node_name else pod.status.conditions),
@@ -192,7 +197,7 @@ def _kept(pod: Pod) -> _Kept:
 
 
 def _bucket(dollars: str) -> PenaltyBucket:
-    """What a pod says it costs; where that is no amount, nothing, as for its request."""
+    """The penalty that an annotation states; zero where it is no amount, as in the pod's request."""
     try:
         return PenaltyBucket.from_dollars(dollars)
     except QuantityError:

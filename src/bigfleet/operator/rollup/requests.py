@@ -1,8 +1,8 @@
-"""The cluster's CapacityRequests, as the watch shows them: the rows they make, and which wait for an acknowledgement.
+"""The cluster's CapacityRequests as the watch shows them: the rows they make, and which are not yet Acknowledged.
 
-Only what is needed of a request is kept, so a quarter of a million fit in little memory. One that cannot become demand
-is left out of the rows and complained of once for each version of it; its pod counts as one without a request
-(protocol.md 20).
+Only what is needed of a request is kept, so that a quarter of a million fit in little memory. A request that cannot
+become demand is left out of the rows, and its owner is told once for each problem; its pod counts as one without a
+request (protocol.md 20).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.request import RequestError
 
 URGENT_ABOVE = 100
-"""A new request above this priority, where batch ends, does not wait for the next roll-up."""
+"""A new request with a higher priority than this does not wait for the next roll-up; batch work is not above it."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -30,25 +30,29 @@ class UnacknowledgedRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Requests:
-    """A sink of a watch on CapacityRequests.
+    """The sink of a watch on CapacityRequests.
 
-    `urgent` is called when one comes that should not wait, `spoken_for` with a pod's UID when a request has come to
-    stand for it or stands for it no more, `complain` with one that cannot become demand.
+    `urgent` is called when a request comes that should not wait for the next roll-up. `pod_changed` is called with a
+    pod's UID when a request has come to stand for that pod, or no longer does. `complain` is called with a request that
+    cannot become demand.
     """
 
     def __init__(
         self,
         urgent: Callable[[], None],
-        spoken_for: Callable[[str], None],
+        pod_changed: Callable[[str], None],
         complain: Callable[[CapacityRequest, RequestError], None],
     ) -> None:
-        self._urgent, self._spoken_for, self._complain = urgent, spoken_for, complain
+        self._urgent, self._pod_changed, self._complain = urgent, pod_changed, complain
         self._aggregator = Aggregator()
         self._waiting: dict[Key, UnacknowledgedRequest] = {}
+        #: The UID of the pod that owns a request.
         self._pod_of: dict[Key, str] = {}
+        #: By a pod's UID, the request that stands for it.
         self._of_pod: dict[str, Key] = {}
-        # Of pods with several requests, those that do not speak for them now; kept apart, for hardly a pod has any.
+        #: By a pod's UID, its other requests; hardly any pod has one.
         self._besides: dict[str, list[Key]] = {}
+        #: Requests that cannot become demand, each with the problem.
         self._refused: dict[Key, str] = {}
 
     def __len__(self) -> int:
@@ -57,7 +61,7 @@ class Requests:
     # What the watch says.
 
     def replaced(self, requests: Sequence[CapacityRequest]) -> None:
-        """These are all there are."""
+        """The watch has listed anew: these are all requests."""
         found = {(request.metadata.namespace, request.metadata.name) for request in requests}
         for key in [key for key in (*self._aggregator.keys(), *self._refused) if key not in found]:
             self._remove(key)
@@ -65,13 +69,13 @@ class Requests:
             self.put(request)
 
     def put(self, request: CapacityRequest) -> None:
-        """A request is new, or another than it was."""
+        """A request is new, or has changed."""
         key = request.metadata.namespace, request.metadata.name
         before = self._counts(key), self._pod_of.get(key, "")
         self._take(key, request)
         counts, pod = after = self._counts(key), self._pod_of.get(key, "")
         if pod and after != before:
-            self._spoken_for(pod)
+            self._pod_changed(pod)
         if counts and not before[0] and request.spec.priority > URGENT_ABOVE:
             self._urgent()
 
@@ -79,23 +83,23 @@ class Requests:
         """A request is gone."""
         self._remove((request.metadata.namespace, request.metadata.name))
 
-    # What they come to.
+    # What the requests come to.
 
     def needs(self) -> tuple[Need, ...]:
         """The rows of all requests."""
         return self._aggregator.needs()
 
     def waiting(self) -> list[UnacknowledgedRequest]:
-        """Requests that stand in the rows and are not yet Acknowledged."""
+        """Requests that are counted in the rows and not yet Acknowledged."""
         return list(self._waiting.values())
 
-    def speaks_for(self, pod_uid: str) -> bool:
-        """Whether a request that counts stands for this pod."""
+    def has_request(self, pod_uid: str) -> bool:
+        """Whether a request that is counted in the rows stands for the pod of that UID."""
         key = self._of_pod.get(pod_uid)
         return key is not None and self._counts(key)
 
     def row_of_pod(self, pod_uid: str) -> NeedKey | None:
-        """The row in which the pod's request stands."""
+        """The row in which the request of the pod of that UID is counted."""
         key = self._of_pod.get(pod_uid)
         return None if key is None else self._aggregator.row(*key)
 
@@ -141,10 +145,10 @@ class Requests:
             others.remove(key)
         elif others:
             self._of_pod[pod] = others.pop()
-            self._spoken_for(pod)
+            self._pod_changed(pod)
         else:
             del self._of_pod[pod]
-            self._spoken_for(pod)
+            self._pod_changed(pod)
         if others:
             self._besides[pod] = others
 

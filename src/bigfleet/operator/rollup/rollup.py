@@ -1,4 +1,4 @@
-"""The roll-up: everything the cluster asks for at one moment, with what is beside it (protocol.md 13, 20, 23)."""
+"""The roll-up: everything that the cluster asks for at one moment (protocol.md 13, 20, 23)."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -13,7 +13,7 @@ from bigfleet.operator.rollup.requests import Requests
 
 
 class Rollups:
-    """Makes roll-ups from what the watches show, each with a later time than the one before."""
+    """Makes roll-ups from what the watches show, each with a later timestamp than the one before."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class Rollups:
         self._stamped = 0
         self.feedback = PlacementFeedback()
         self.partial = False
-        """Whether there are pods that found a place by themselves and for which nobody makes a request."""
+        """Whether requests are made for some pods only: the others found a place by themselves."""
 
     def build(self, needs: tuple[Need, ...]) -> Rollup:
-        """The roll-up of these rows."""
+        """The roll-up with these rows and the present daemons and nodes."""
         self._stamped = max(self._stamp(), self._stamped + 1)
         return Rollup(
             cluster_id=self._cluster_id,
@@ -45,16 +45,16 @@ class Rollups:
         )
 
     def needs(self) -> tuple[Need, ...]:
-        """The rows of all requests, raised where pods find no place; ResourceError where they cannot be summed."""
+        """The rows of all requests, raised by placement feedback; ResourceError where they cannot be summed."""
         needs = self._requests.needs()
         try:
             return self.feedback.apply(needs)
         except ResourceError:
-            # A raise is a courtesy; without it the sums may still be told.
+            # Without what placement feedback adds, the sums may still fit.
             return needs
 
     def judge(self, covered: Collection[NeedKey] | None, moving: bool, now: float) -> list[NeedKey]:
-        """Raise rows or let go, by what the shard said and the scheduler did; returns rows that it does not help."""
+        """Raise or lower rows. Returns the rows for which it has just become clear that raising does not help."""
         rows = Counter[NeedKey]()
         for uid in self._pods.unschedulable():
             row = self._requests.row_of_pod(uid)
@@ -64,5 +64,5 @@ class Rollups:
         return self.feedback.judge(PlacementSigns(unschedulable=rows, covered=covered, moving=moving, empty=empty), now)
 
     def empty_nodes(self) -> tuple[str, ...]:
-        """Nodes on which nothing but daemons runs."""
+        """Nodes on which nothing but daemons and mirror pods runs."""
         return tuple(sorted(name for name in self._nodes.names() if self._pods.is_empty(name)))
