@@ -25,7 +25,7 @@ Body = msgspec.Struct | Mapping[str, Any]
 PAGE_OBJECTS = 500
 """Objects asked for in one answer to a list."""
 
-# How often a list begins anew because its token expired under way.
+# How often a list begins anew because its page token expired.
 _RESTARTS = 3
 
 
@@ -39,7 +39,7 @@ class Patch(enum.Enum):
 
 
 class VersionInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """Which Kubernetes the server is."""
+    """The version of Kubernetes that the server runs."""
 
     git_version: str
     major: str = ""
@@ -64,7 +64,7 @@ class Client:
         await self._connection.close()
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        """One object."""
+        """Read one object."""
         return await self._object(resource, _named(resource, "get", "GET", namespace, name))
 
     async def list(
@@ -77,7 +77,7 @@ class Client:
             try:
                 page = await self.page(resource, namespace, labels, fields, token=token)
             except GoneError:
-                # The token is too old to go on from, and what was listed so far is of another moment.
+                # The page token has expired, and a new list is of another moment than the pages so far.
                 restarts += 1
                 if not token or restarts > _RESTARTS:
                     raise
@@ -111,7 +111,7 @@ class Client:
         return _decoded(call, self.codec(resource).page, await self._connection.answer(call))
 
     async def create(self, resource: Resource[T], obj: Body, namespace: str = "") -> T:
-        """Make an object; apiVersion and kind are filled in."""
+        """Create an object; apiVersion and kind are filled in."""
         content = {**_plain(obj), "apiVersion": resource.api_version, "kind": resource.kind}
         metadata = content.get("metadata", {})
         subject = _subject(resource, namespace, metadata.get("name") or metadata.get("generateName", ""))
@@ -141,7 +141,7 @@ class Client:
             query=query,
             body=msgspec.json.encode(plain),
             content=content.value,
-            # What a JSON patch does depends on what it finds; the others say how it shall be.
+            # A JSON patch may do something else when it is applied twice; the other kinds do not.
             repeat=content is not Patch.JSON,
         )
         return await self._object(resource, call)
@@ -149,7 +149,7 @@ class Client:
     async def delete(
         self, resource: Resource[Any], name: str, namespace: str = "", uid: str = "", resource_version: str = ""
     ) -> None:
-        """Delete an object, if it still has that UID and version; what it owns is removed in the background."""
+        """Delete an object, if it still has that UID and version. What it owns is deleted in the background."""
         conditions = {"uid": uid, "resourceVersion": resource_version}
         options = {
             "apiVersion": "v1",
@@ -161,7 +161,7 @@ class Client:
         await self._connection.answer(call._replace(body=msgspec.json.encode(options)))
 
     async def evict(self, namespace: str, name: str, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Ask for a pod to be evicted. TooManyRequestsError: a disruption budget is in the way; the message says."""
+        """Ask for a pod to be evicted. TooManyRequestsError: a disruption budget forbids it; the message says which."""
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -175,7 +175,7 @@ class Client:
         await self._connection.answer(call._replace(body=msgspec.json.encode(eviction), repeat=True))
 
     async def version(self) -> VersionInfo:
-        """Which Kubernetes the server is."""
+        """The version of Kubernetes that the server runs."""
         call = ApiCall("get", "version", "GET", "/version")
         return _decoded(call, msgspec.json.Decoder(VersionInfo).decode, await self._connection.answer(call))
 
@@ -192,7 +192,8 @@ class Client:
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The changes after that version as they come, in pieces of lines, until the server ends it after `seconds`.
 
-        Takes no token of the limit. UnreachableError when it breaks; SilentError after `silence` seconds of nothing.
+        A watch does not count for the limit of calls. UnreachableError: the watch broke. SilentError: the server sent
+        nothing for `silence` seconds.
         """
         query = {
             "watch": "1",
@@ -205,7 +206,7 @@ class Client:
         return self._connection.stream(call, silence)
 
     def codec(self, resource: Resource[T]) -> Codec[T]:
-        """What reads this resource's objects: one for all calls, so that what objects share is shared."""
+        """The codec of a resource. All calls use the same one, so that equal parts of objects are kept once."""
         codec = self._codecs.get(resource)
         if codec is None:
             codec = self._codecs[resource] = Codec(resource)
@@ -224,7 +225,7 @@ class Client:
 def _named(
     resource: Resource[Any], verb: str, method: str, namespace: str, name: str, subresource: str = ""
 ) -> ApiCall:
-    """A call about one object. Without a name it would be about all of them."""
+    """A call about one object. ValueError without a name: the call would be about all objects."""
     if not name:
         raise ValueError(f"{verb} {resource.kind}: the name is empty")
     _require_namespace(resource, namespace)
@@ -250,12 +251,12 @@ def _decoded(call: ApiCall, read: Callable[[bytes], T], body: bytes) -> T:
     try:
         return read(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        # msgspec says where and of which type, not what stands there.
+        # msgspec names the place and the type, and not the value.
         raise UnreadableError(call.verb, call.subject, str(error)) from None
 
 
 def _plain(value: object) -> Any:
-    """What is sent: structs as their fields, and times with microseconds, which Kubernetes' MicroTime insists on."""
+    """What is sent: structs as mappings, and times with microseconds, which Kubernetes' MicroTime requires."""
     return _timed(msgspec.to_builtins(value, builtin_types=(datetime,)))
 
 

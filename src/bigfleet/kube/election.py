@@ -1,8 +1,7 @@
-"""One at a time: whoever holds a Lease does the work, and its copies wait (as client-go's leader election).
+"""Leader election by a Lease, as client-go does it: the holder works, and the other copies wait.
 
-The holder renews; a copy takes over once nobody has renewed for the Lease's duration, measured on the copy's own clock
-from when it last saw a change, so clocks need not agree. A holder that cannot renew in time stops before a copy may
-begin.
+The holder renews the Lease. A copy takes over once the Lease has not changed for its duration, by the copy's own clock,
+so clocks need not agree. A holder that cannot renew in time stops before a copy may begin.
 """
 
 import asyncio
@@ -21,19 +20,27 @@ from bigfleet.kube.objects.resources import LEASES
 _log = structlog.get_logger("bigfleet.kube")
 
 DURATION_SECONDS = 15
+"""How long a Lease holds without renewal."""
+
 _RENEW_SECONDS = 5.0
-# A holder gives up well before the Lease runs out for others.
+# The holder gives up well before copies may take over.
 _GIVE_UP_SECONDS = 10.0
+# How often a copy looks at the Lease.
 _LOOK_SECONDS = 2.0
+# How soon a renewal that failed is tried again.
+_AGAIN_SECONDS = 1.0
+# A renewal is given at least this long, however late it is.
+_LEAST_SECONDS = 0.1
+_RELEASE_SECONDS = 2.0
 _NO_ANSWER = "no answer in time"
 
 
 class LeadershipLostError(Exception):
-    """The Lease could not be renewed in time, or another holds it."""
+    """The Lease could not be renewed in time, or another copy holds it."""
 
 
 class Election:
-    """A Lease and who this program is in it."""
+    """A Lease, and the identity under which this program holds it."""
 
     def __init__(
         self,
@@ -47,17 +54,19 @@ class Election:
     ) -> None:
         self._client, self._namespace, self._name, self._identity = client, namespace, name, identity
         self._wall, self._clock, self._sleep = wall, clock, sleep
+        #: The Lease as it was last read or written.
         self._lease: Lease | None = None
-        """As it was last read or written."""
+        #: When the Lease was last seen to change; monotonic.
         self._changed_at = 0.0
+        #: When this program last renewed the Lease; monotonic.
         self._renewed_at = 0.0
 
     async def won(self) -> None:
-        """Wait until this one holds the Lease."""
+        """Wait until this program holds the Lease."""
         said = ""
         while True:
             try:
-                # A Lease that was long in coming may be over before its holder has begun.
+                # An answer that takes longer may leave too little of the Lease.
                 async with asyncio.timeout(_RENEW_SECONDS):
                     holder = await self._try()
             except (ApiError, TimeoutError) as error:
@@ -75,13 +84,13 @@ class Election:
             await self._sleep(_LOOK_SECONDS)
 
     async def kept(self) -> None:
-        """Renew for as long as that works, then LeadershipLostError."""
+        """Renew the Lease until that fails, then raise LeadershipLostError."""
         while True:
             await self._sleep(max(0.0, self._renewed_at + _RENEW_SECONDS - self._clock()))
             while True:
                 left = self._renewed_at + _GIVE_UP_SECONDS - self._clock()
                 try:
-                    async with asyncio.timeout(max(0.1, left)):
+                    async with asyncio.timeout(max(_LEAST_SECONDS, left)):
                         holder = await self._try()
                 except (ApiError, TimeoutError) as error:
                     problem = str(error) or _NO_ANSWER
@@ -93,21 +102,21 @@ class Election:
                     raise LeadershipLostError(
                         f"lease {self._name}: not renewed for {_GIVE_UP_SECONDS:.0f} s: {problem}"
                     )
-                await self._sleep(1.0)
+                await self._sleep(_AGAIN_SECONDS)
 
     async def release(self) -> None:
-        """Let a copy take over at once."""
+        """Give the Lease back, so that a copy can take over at once."""
         with suppress(ApiError, TimeoutError):
-            async with asyncio.timeout(2.0):
-                # Whether the last renewal took effect may be unknown, so what is remembered does not do.
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                # The last renewal may have taken effect without an answer, so the Lease is read first.
                 lease = await self._read()
                 if lease.spec.holder_identity == self._identity:
                     await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
 
     async def _try(self) -> str:
-        """Take or renew the Lease if that may be; whoever holds it then."""
+        """Take or renew the Lease where that is allowed. Returns the identity of its holder afterwards."""
         if self._lease is not None and self._lease.spec.holder_identity == self._identity:
-            # Nobody has changed it if this works, so a holder need not read it first.
+            # The patch names the version, so the holder need not read the Lease first.
             with suppress(ConflictError, NotFoundError):
                 await self._take(self._lease)
                 return self._identity
@@ -135,7 +144,7 @@ class Election:
         if lease.spec.holder_identity != self._identity:
             change |= {"acquireTime": stamp, "leaseTransitions": (lease.spec.lease_transitions or 0) + 1}
         await self._write(lease, change)
-        # Copies may count from when it was written, and that may be long before the answer.
+        # Copies count from when the Lease was written, which may be long before the answer.
         self._renewed_at = began
 
     async def _make(self) -> str:

@@ -1,20 +1,21 @@
-"""What a call to an API server can come to besides an answer. Each error says verb, object and the server's words.
+"""The errors of calls to an API server. Each names the verb, the object and what the server said.
 
-The server's words are not ours: they are cut and made printable before they reach a log.
+What the server said is foreign text: it is cut and made printable before it reaches a log.
 """
 
+# Characters of the server's text that an error shows, and that it keeps.
 _SHOWN = 500
 _KEPT = 4000
 
 
 class KubeConfigError(Exception):
-    """A kubeconfig, or what it points to, that cannot be used; says where and what to do. Holds no secret."""
+    """A kubeconfig, or a file that it names, cannot be used. The text says what to do, and holds no secret."""
 
 
 class ApiError(Exception):
-    """A call that was refused or got no answer. `code` is the HTTP status, 0 where there was none.
+    """A call that was refused or got no answer. `code` is the HTTP status, 0 where there was no answer.
 
-    `retry_after` is in seconds, where the server said when to come again.
+    `retry_after` is the number of seconds after which the server wants the call again; None where it did not say.
     """
 
     CODE = 0
@@ -46,13 +47,13 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """A precondition does not hold: the object has another version or UID by now, or it exists already."""
+    """A precondition does not hold: the object's version or UID has changed, or the object exists already."""
 
     CODE, REASON = 409, "Conflict"
 
 
 class AlreadyExistsError(ConflictError):
-    """An object of that name is there already."""
+    """An object of that name exists already."""
 
     REASON = "AlreadyExists"
 
@@ -70,25 +71,25 @@ class InvalidError(ApiError):
 
 
 class TooManyRequestsError(ApiError):
-    """Come again later. Of an eviction: a disruption budget does not allow it now."""
+    """The server wants the call later. For an eviction: a disruption budget does not allow it now."""
 
     CODE, REASON = 429, "TooManyRequests"
 
 
 class UnauthorizedError(ApiError):
-    """The server does not know who we are, with fresh credentials too."""
+    """The server does not accept our credentials, not even fresh ones."""
 
     CODE, REASON = 401, "Unauthorized"
 
 
 class ForbiddenError(ApiError):
-    """We may not do this: a role or its binding is missing."""
+    """This program may not do that: a role or its binding is missing."""
 
     CODE, REASON = 403, "Forbidden"
 
 
 class UnreachableError(ApiError):
-    """No answer, or none that is an API server's. Whether a change took effect is unknown."""
+    """There was no answer, or none of an API server. Whether a change took effect is unknown."""
 
 
 class SilentError(UnreachableError):
@@ -114,13 +115,13 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def error_of(code: int, reason: str) -> type[ApiError]:
-    """The error that an answer with this HTTP status and reason is."""
+    """The class of error for an answer with this HTTP status and reason."""
     if code == ConflictError.CODE and reason == AlreadyExistsError.REASON:
         return AlreadyExistsError
     return _BY_CODE.get(code, ApiError)
 
 
 def quoted(text: str) -> str:
-    """Words of others, fit for one line of a log."""
+    """Foreign text, cut and made printable for one line of a log."""
     cut = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     return cut if cut.isprintable() else cut.encode("unicode_escape").decode("ascii")

@@ -1,4 +1,4 @@
-"""Events on objects, for people to read: each said once, one at a time, and never in the way of anything else."""
+"""Events on objects, for people to read. Each is written once, and nothing waits for it."""
 
 import asyncio
 import hashlib
@@ -15,19 +15,21 @@ from bigfleet.kube.objects.kinds import Event, ObjectReference
 from bigfleet.kube.objects.resources import EVENTS
 from bigfleet.model.crd import ObjectMeta
 
+# Events that may wait to be written.
 _MAX_WAITING = 1000
+# Events that are remembered as written.
 _MAX_SAID = 100_000
 _MAX_NOTE = 1000
 _MAX_NAME = 253
 _MAX_INSTANCE = 128
-# Events about objects without a namespace are kept there.
+# Where Kubernetes keeps Events about objects without a namespace.
 _CLUSTER_NAMESPACE = "default"
 
 _log = structlog.get_logger("bigfleet.kube")
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """What happened to which object, in which of a few ways (`reason`, in one word), and the sentence about it."""
+    """What happened to an object: the reason in one word, the action, and a sentence for people."""
 
     regarding: ObjectReference
     reason: str
@@ -37,7 +39,7 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class Recorder:
-    """Says what happened, unless it was said; what is more than can be said at a time is dropped and logged."""
+    """Writes Events, each once. When too many wait, further ones are dropped and logged."""
 
     def __init__(self, client: Client, reporter: str, instance: str, now: Callable[[], datetime]) -> None:
         self._client, self._reporter, self._instance, self._now = client, reporter, instance[:_MAX_INSTANCE], now
@@ -45,7 +47,7 @@ class Recorder:
         self._said: OrderedDict[Occurrence, None] = OrderedDict()
 
     def say(self, occurrence: Occurrence) -> None:
-        """Have it said, unless it was."""
+        """Have the Event written, unless it was."""
         if occurrence in self._said:
             return
         try:
@@ -59,7 +61,7 @@ class Recorder:
             self._said.popitem(last=False)
 
     async def run(self) -> None:
-        """Say what waits, until cancelled."""
+        """Write the Events that wait, until cancelled."""
         while True:
             occurrence = await self._waiting.get()
             about = occurrence.regarding
@@ -67,10 +69,10 @@ class Recorder:
             try:
                 await self._client.create(EVENTS, self._event(occurrence, namespace), namespace)
             except AlreadyExistsError:
-                # An earlier life of this program has said it.
+                # An earlier process has written this Event.
                 pass
             except ApiError as error:
-                # An Event is a courtesy: it is said again only when it happens again.
+                # The Event is not written again unless it happens again.
                 _log.warning("event_failed", kind=about.kind, name=about.name, error=str(error))
                 self._said.pop(occurrence, None)
 

@@ -1,8 +1,8 @@
-"""A collection of objects kept up to date in a sink: listed in pages, then watched from that very version on.
+"""Keeps a sink up to date with a collection of objects: lists it in pages, then watches from the version of the list.
 
-A cut resumes where it was; a version that the server has forgotten, or does not know, makes it list again. The sink is
-never emptied on the way: it learns of what vanished during a gap when the new list is whole. An object that cannot be
-read counts as not there, in lists and watches alike.
+A watch that breaks is resumed where it broke. Where the server has forgotten that version, the collection is listed
+again. The sink is never emptied meanwhile: it learns what vanished during a gap when the new list is complete. An
+object that cannot be read counts as missing, in lists and watches alike.
 """
 
 import asyncio
@@ -40,21 +40,23 @@ PACE = Pace()
 """The waits of a watcher that fails."""
 
 SILENCE_SECONDS = 180.0
-"""A watch that brings nothing for so long is not to be trusted: servers send a bookmark a minute."""
+"""A watch that brings nothing for so long counts as broken: servers send a bookmark a minute."""
 
 UNHEALTHY_SECONDS = 60.0
 """How long a watcher may fail to watch before its sink counts as out of date."""
 
-# The server ends a watch after a random time between these, so that not all come back at once.
+# The server is asked to end a watch after a random time between these, so that not all come back at once.
 _SHORTEST_WATCH, _LONGEST_WATCH = 300, 600
-# A watch that ends sooner, having brought nothing, was refused in a polite way.
+# A watch that ends sooner and has brought nothing counts as a failure.
 _TOO_SHORT = 1.0
-# A watch that lasted so long ends a row of failures.
+# A watch that lasts so long resets the count of failures.
 _LONG_ENOUGH = 10.0
 _MOST_LINE_BYTES = 64 * 1024 * 1024
+# Unreadable objects that are logged by name.
 _MOST_NAMES = 1000
+# How often a list begins anew because its page token expired.
 _RESTARTS = 3
-# Refusals of a watch in a row that make it list again: its version may be one that the server never had.
+# After so many refusals in succession the collection is listed again: the server may never have had the version.
 _REFUSALS = 3
 _STATUS = msgspec.json.Decoder(Status)
 
@@ -63,21 +65,20 @@ class Sink(Protocol[K_contra]):
     """Where the objects go. All calls are made in the event loop, one at a time, in order."""
 
     def replaced(self, objects: Sequence[K_contra], /) -> None:
-        """Everything there is; what is not among these is gone."""
+        """The collection has been listed: these are all objects, and any other is gone."""
 
     def put(self, obj: K_contra, /) -> None:
-        """A new object, or a new version of one."""
+        """An object is new, or has changed."""
 
     def removed(self, obj: K_contra, /) -> None:
-        """An object is gone, whether or not it was known; only its metadata is sure to be filled."""
+        """An object is gone, whether or not the sink knew it. Only its metadata is sure to be filled."""
 
 
 @runtime_checkable
 class Remembering(Protocol[K_co]):
-    """A sink that can say what it holds; of very many objects, a new list then brings only those that changed.
+    """A sink that can say what it holds. A new list brings it the objects that it had, where these are unchanged.
 
-    The others are the very objects that it had: two quarters of a million never stand in memory side by side, and
-    `replaced` can tell by identity what is new.
+    So a quarter of a million objects are not in memory twice, and `replaced` can tell by identity which are new.
     """
 
     def known(self, namespace: str, name: str, /) -> K_co | None:
@@ -85,7 +86,7 @@ class Remembering(Protocol[K_co]):
 
 
 class Watcher(Generic[K]):
-    """Keeps a sink equal to what the selectors choose, for as long as `run` runs."""
+    """Keeps a sink equal to the objects that the selectors choose, for as long as `run` runs."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Watcher(Generic[K]):
         pace: Pace = PACE,
     ) -> None:
         self.synced = asyncio.Event()
-        """Set once the first list is in the sink, and from then on."""
+        """Set once the first list is in the sink."""
         self.unreadable = 0
         """How often an object could not be read."""
         self._client, self._resource, self._sink = client, resource, sink
@@ -108,12 +109,15 @@ class Watcher(Generic[K]):
         self._codec = client.codec(resource)
         self._pace = pace
         self._log = _log.bind(resource=resource.plural, **({"namespace": namespace} if namespace else {}))
-        # The version up to which the sink is right; empty: list first.
+        #: The version up to which the sink is up to date; empty before a list.
         self._version = ""
-        # A version that a list may not be older than; empty: ask for the latest.
+        #: A version that the next list may not be older than; empty asks for the latest.
         self._floor = ""
+        #: Failures in succession.
         self._failures = 0
+        #: Since when there has been no watch.
         self._failing_since: float | None = None
+        #: Unreadable objects that have been logged.
         self._named: set[tuple[str, str]] = set()
 
     def healthy(self) -> bool:
@@ -122,7 +126,7 @@ class Watcher(Generic[K]):
         return self.synced.is_set() and (failing is None or self._pace.clock() - failing < UNHEALTHY_SECONDS)
 
     async def run(self) -> None:
-        """Watch for ever: until it is cancelled, the sink raises, or KubeConfigError says there is no way to begin."""
+        """Watch until cancelled, until the sink raises, or until KubeConfigError says that no call can be made."""
         while True:
             try:
                 if not self._version:
@@ -136,7 +140,7 @@ class Watcher(Generic[K]):
         if self._failing_since is None:
             self._failing_since = self._pace.clock()
         refused = not isinstance(error, UnreachableError | TooManyRequestsError)
-        # A version that the server has yet to reach, as after a restore from a backup, is watched in silence.
+        # A server that was restored from a backup sends nothing until it reaches the version, so silence makes us list.
         lost = isinstance(error, GoneError | UnreadableError | SilentError)
         lost = lost or (refused and self._failures >= _REFUSALS)
         wait = max(self._pace.wait(self._failures), min(error.retry_after or 0.0, self._pace.longest_wait))
@@ -146,7 +150,7 @@ class Watcher(Generic[K]):
         await self._pace.sleep(wait)
 
     async def _list(self) -> None:
-        """Everything, page by page; the sink has it once it is whole."""
+        """List the collection page by page, and pass it to the sink once it is complete."""
         objects: list[K] = []
         version, token, pages, restarts = "", "", 0, 0
         floor, self._floor = self._floor, ""
@@ -160,7 +164,7 @@ class Watcher(Generic[K]):
                 objects, token, pages, floor = [], "", 0, ""
                 continue
             pages += 1
-            # Should a server page on from a later moment, watching from the first one only repeats some events.
+            # If later pages are of a later moment, watching from the first page's version only repeats some events.
             version = page.metadata.resource_version if pages == 1 else version
             objects.extend(map(self._known, page.objects))
             for bad in page.unreadable:
@@ -172,12 +176,12 @@ class Watcher(Generic[K]):
             raise UnreadableError("list", self._resource.kind, "the list has no resourceVersion to watch from")
         self._sink.replaced(objects)
         self._version = version
-        # Some servers answer such a list whole, whatever the limit: it is for lists that fit one page.
+        # Some servers ignore the limit for such a list, so it is asked only where one page holds everything.
         self._floor = version if pages == 1 else ""
         self.synced.set()
 
     def _known(self, obj: K) -> K:
-        """The object that the sink has, if this one is the same."""
+        """The object that the sink holds, if it is the same version; else the new one."""
         if self._remembering is None:
             return obj
         found = obj.metadata
@@ -188,7 +192,7 @@ class Watcher(Generic[K]):
         return held if same else obj
 
     async def _watch(self) -> None:
-        """Apply what changes, until the server ends the watch."""
+        """Pass changes to the sink until the server ends the watch."""
         began = self._pace.clock()
         seconds = round(_SHORTEST_WATCH + (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.dice())
         started = self._version
@@ -204,7 +208,7 @@ class Watcher(Generic[K]):
                     rest += piece[:end]
                     self._apply(bytes(rest))
                     rest = bytearray(piece[end:])
-                    # While more has come already, reading on would not give others a turn.
+                    # Reading on while more has already come would not let other tasks run.
                     await asyncio.sleep(0)
                 else:
                     rest += piece
@@ -228,7 +232,7 @@ class Watcher(Generic[K]):
             said = self._read(_STATUS.decode, event.object)
             error, _ = error_from("watch", self._resource.kind, said.code, said)
             if not isinstance(error, TooManyRequestsError):
-                # Whatever it is, the server will not go on from here.
+                # The server will not go on from this version.
                 self._version = ""
             raise error
         else:

@@ -1,4 +1,4 @@
-"""Optional, per cluster: one CapacityRequest for each pod, for the pod's whole life.
+"""The pod controller, optional in each cluster: it keeps one CapacityRequest for each pod, for the pod's whole life.
 
-Reads pods and writes requests, Events about pods, and one word on whether the requests are all of the demand.
+It reads pods. It writes requests, Events about pods, and a ConfigMap that says whether the requests are all demand.
 """

@@ -1,4 +1,4 @@
-"""The controller as it runs: watchers fill tables, tables queue keys, workers keep them right."""
+"""The controller at work: watchers fill tables, tables queue keys, and workers put the request of each key right."""
 
 import asyncio
 import time
@@ -24,14 +24,16 @@ from bigfleet.telemetry.metrics import PodControllerMetrics
 _log = structlog.get_logger("bigfleet.podcontroller")
 
 REPORTER = "bigfleet.lucy.sh/pod-controller"
+"""What Events call this program."""
 
+# How long calls under way may take once the controller is stopped.
 _DRAIN_SECONDS = 5.0
-# Of the failures of many keys at once, so many lines a second tell enough.
+# Failures that are logged in a second; many keys may fail at once.
 _LINES_A_SECOND = 5
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller is told: which pods, and how many calls at a time."""
+    """The controller's settings: which pods get requests, and how many keys are worked on at a time."""
 
     mode: Mode = Mode.ALL
     namespaces: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Controller:
-    """Makes and keeps one request per pod from `run` to its cancellation, or to `stop` and the end of running calls."""
+    """Keeps one request for each pod, from `run` until it is cancelled or stopped."""
 
     def __init__(
         self, client: Client, plan: Plan, defaults: Callable[[], Defaults], metrics: PodControllerMetrics
@@ -60,23 +62,26 @@ class Controller:
         if plan.namespace_selector:
             self._watchers.append(Watcher(client, NAMESPACES, self._scope, labels=plan.namespace_selector))
         self._stopping = asyncio.Event()
+        #: Keys from the first lists that no worker has put right yet; None before the lists are there.
         self._unseen: set[Key] | None = None
+        #: Workers that have a key in hand.
         self._busy = 0
         self._idle = asyncio.Event()
+        #: When the present second of log lines began, and how many lines it has.
         self._lines = (0.0, 0)
         self.complete = asyncio.Event()
-        """Set once every pod that was there at the start has its request, or none for good."""
+        """Set once every pod that was there at the start has its request, or has been found to need none."""
 
     def healthy(self) -> bool:
-        """True if everything has been listed and is watched."""
+        """Whether everything has been listed and is watched."""
         return all(watcher.synced.is_set() and watcher.healthy() for watcher in self._watchers)
 
     def stop(self) -> None:
-        """End `run` once the calls under way have been answered."""
+        """End `run` once the calls under way have been answered, or after a few seconds."""
         self._stopping.set()
 
     def look_again(self) -> None:
-        """Look at every pod, as after a change of the penalty defaults."""
+        """Have every pod looked at, as after a change of the penalty defaults."""
         self._add(self._pods.keys())
 
     async def run(self) -> None:
@@ -87,7 +92,7 @@ class Controller:
         try:
             ended, _ = await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in ended - {stopping}:
-                # None of them ends by itself but by an error.
+                # Such a task ends only with an error.
                 task.result()
             await self._drain()
         finally:
@@ -102,7 +107,7 @@ class Controller:
             await watcher.synced.wait()
         pods, requests = self._pods.keys(), self._requests.keys()
         _log.info("caches_synced", pods=len(pods), requests=len(requests))
-        # All of these are in the queue, as whatever comes into a table is.
+        # All of these are in the queue: a table queues whatever comes into it.
         self._unseen = pods | requests
         self._note_seen(None)
         async with asyncio.TaskGroup() as workers:
@@ -121,7 +126,7 @@ class Controller:
                 self._busy -= 1
                 if not self._busy:
                     self._idle.set()
-            # Keys that need no call would otherwise hold up everything else.
+            # Many keys that need no call would otherwise keep the event loop to themselves.
             await asyncio.sleep(0)
 
     async def _attend(self, key: Key) -> None:
@@ -150,7 +155,7 @@ class Controller:
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await self._idle.wait()
             except TimeoutError:
-                # What is cut short is put right by the next process.
+                # The next process puts right what is cut short here.
                 _log.warning("calls_cut_short", calls=self._busy)
 
     def _rescope(self, namespace: str) -> None:

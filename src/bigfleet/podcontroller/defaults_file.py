@@ -1,4 +1,4 @@
-"""The penalty defaults' file: read at the start, read again when it changes, kept as it was when the new one is bad."""
+"""The file with the penalty defaults: read at the start and again when it changes. A bad new version is refused."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,13 +9,15 @@ import structlog
 from bigfleet.podcontroller.pod.penalties import Defaults, PenaltyFileError, read_defaults
 
 MAX_BYTES = 1 << 20
+"""The largest file that is read."""
+
 _LOOK_SECONDS = 5.0
 
 _log = structlog.get_logger("bigfleet.podcontroller")
 
 
 class DefaultsFile:
-    """The defaults of a file, or none without a file. A file that cannot be used at the start is an error."""
+    """The penalty defaults in a file; none where no file is given. A file that is bad at the start is an error."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -24,14 +26,14 @@ class DefaultsFile:
         self.defaults: Defaults = {} if path is None else _defaults(path, self._content)
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Look at the file every few seconds, for ever, and say when the defaults are others."""
+        """Look at the file every few seconds until cancelled; `changed` is called when the defaults have changed."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if await asyncio.to_thread(self.refresh):
                 changed()
 
     def refresh(self) -> bool:
-        """Read the file again; True if the defaults are others than before. What is wrong with it is said once."""
+        """Read the file again. Returns whether the defaults have changed. A problem is logged once."""
         if self._path is None:
             return False
         try:

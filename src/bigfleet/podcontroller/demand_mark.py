@@ -1,6 +1,6 @@
-"""Whether the requests are all of the demand: said in a ConfigMap, for the operator's roll-up to repeat.
+"""The ConfigMap that says whether the requests are all of the demand; the operator repeats that in its roll-ups.
 
-It stands there whether any request lives or not, and whether this program runs or not. It says partial before the first
+The ConfigMap stays when there are no requests and when this program does not run. It says partial before the first
 request of that mode is made, and total only once every live pod has been looked at.
 """
 
@@ -11,7 +11,7 @@ from bigfleet.podcontroller.keeper import LABELS, Mode
 
 
 async def mark(client: Client, namespace: str, mode: Mode) -> None:
-    """Say which part of the demand this mode makes requests for."""
+    """Write into the ConfigMap whether this mode makes requests for all of the demand or for a part."""
     demand = TOTAL if mode is Mode.ALL else PARTIAL
     content = {
         "metadata": {"name": POD_CONTROLLER, "namespace": namespace, "labels": dict(LABELS)},

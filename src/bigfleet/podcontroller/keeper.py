@@ -1,7 +1,7 @@
-"""One key put right: the request that a pod should have, and only that.
+"""Puts one key right: makes, changes or deletes the request of one pod.
 
-Every step may be the last of this process, be repeated, or meet a cache that lags: names are fixed, deletions name the
-UID they mean, and nothing is deleted on the word of a cache alone.
+Any step may be the last of this process, may be repeated, or may go by a cache that lags. So a request's name is fixed,
+deletions name the UID that they mean, and nothing is deleted because of a cache alone.
 """
 
 import contextlib
@@ -23,20 +23,21 @@ from bigfleet.podcontroller.pod.reading import PodDemand, PodReading, request_na
 from bigfleet.podcontroller.tables import Key, Made, PodTable, RequestTable, Scope
 
 LABELS: Mapping[str, str] = {MANAGED_BY: POD_CONTROLLER}
-"""What every request of ours carries, and no other."""
+"""The labels that our requests carry, and no others."""
 
+# Nodes whose labels are remembered.
 _MOST_NODES = 20_000
 
 
 class Mode(enum.StrEnum):
-    """Which pods get a request: all that live, or those that the scheduler once found no place for."""
+    """Which pods get a request: all that live, or only those for which the scheduler once found no node."""
 
     ALL = "all"
     UNSCHEDULABLE_ONLY = "unschedulable-only"
 
 
 class KeepOutcome(enum.StrEnum):
-    """What looking at a pod came to."""
+    """What was done for a key."""
 
     CREATED = "created"
     PATCHED = "patched"
@@ -48,7 +49,7 @@ class KeepOutcome(enum.StrEnum):
 
 
 class Keeper:
-    """Compares what should be with what is known to be, and calls the API server for the difference."""
+    """Compares the request that a pod should have with the one it has, and calls the API server where they differ."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Keeper:
         self._node_labels: dict[str, Mapping[str, str]] = {}
 
     async def keep(self, key: Key) -> KeepOutcome:
-        """Put one key right. Raises ApiError where that must be tried again."""
+        """Put one key right. ApiError: try again."""
         pod, made = self._pods.get(key), self._requests.get(key)
         if pod is None:
             return await self._clear(key, made)
@@ -96,7 +97,7 @@ class Keeper:
                 with self._requests.writing(key):
                     self._requests.wrote(await self._client.create(CAPACITY_REQUESTS, request, key[0]))
             except AlreadyExistsError:
-                # Made before this process knew of it, or somebody took the label off.
+                # An earlier process made the request, or somebody took its label off.
                 await self._correct(key, spec, owner, label=True)
                 return KeepOutcome.PATCHED
             return KeepOutcome.CREATED
@@ -106,7 +107,7 @@ class Keeper:
         return KeepOutcome.PATCHED
 
     async def _correct(self, key: Key, spec: CapacityRequestSpec, owner: OwnerReference, *, label: bool) -> None:
-        """Make the request of that name what it should be, whatever it is now: the name belongs to this pod alone."""
+        """Rewrite the request of that name, whatever it is now: the name belongs to this pod alone."""
         patch = [
             {"op": "add", "path": "/spec", "value": msgspec.to_builtins(spec)},
             {"op": "add", "path": "/metadata/ownerReferences", "value": msgspec.to_builtins((owner,))},
@@ -130,7 +131,7 @@ class Keeper:
         return KeepOutcome.DELETED
 
     async def _clear(self, key: Key, made: Made | None) -> KeepOutcome:
-        """No pod is known for the key."""
+        """Delete the request of a key for which no pod is known, unless only our view of the pods lags."""
         if made is not None and await self._pod_lives(key, made):
             return KeepOutcome.UNCHANGED
         outcome = await self._withdraw(key, made)
@@ -138,7 +139,7 @@ class Keeper:
         return outcome
 
     async def _pod_lives(self, key: Key, made: Made) -> bool:
-        """True if the request is right and only our view of the pods lags behind it."""
+        """Whether the request's pod lives and only our view of the pods lags."""
         if self._pods.has_ended(key):
             return False
         for owner in made.owners:
@@ -155,7 +156,7 @@ class Keeper:
         self._events.say(Occurrence(about, complaint.reason, "RequestCapacity", complaint.note))
 
     async def _labels_of(self, pod: PodReading, demand: PodDemand) -> Mapping[str, str] | None:
-        """The labels of the pod's node, where it matters to what the pod asks for."""
+        """The labels of the pod's node, where they decide between alternatives; else None."""
         if not pod.node or len(demand.alternatives) == 1:
             return None
         labels = self._node_labels.get(pod.node)

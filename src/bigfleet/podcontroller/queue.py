@@ -1,4 +1,4 @@
-"""Keys that wait to be looked at: each at most once, never by two workers, a failing one ever more rarely."""
+"""A queue of keys: each waits at most once, two workers never have the same key, and a failing key waits longer."""
 
 import asyncio
 import random
@@ -8,15 +8,24 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 60.0
+"""Seconds that a key waits after its first failure, and at most."""
+
+# Doubling more often changes nothing: the wait is at its longest before.
+_MOST_DOUBLINGS = 16
+# Keys that failed together must not come back together.
+_SHORTEST_SHARE, _LONGEST_SHARE = 0.75, 1.25
 
 
 class WorkQueue(Generic[K]):
-    """First come, first served. What is added while a worker has it comes again once that worker is done."""
+    """Keys in the order in which they came. A key that is added while a worker has it comes again afterwards."""
 
     def __init__(self) -> None:
         self._ready: asyncio.Queue[K] = asyncio.Queue()
+        #: Keys that wait, or are to come again once their worker is done.
         self._waiting: set[K] = set()
+        #: Keys that workers have.
         self._worked: set[K] = set()
+        #: By key, failures in succession.
         self._failures: dict[K, int] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
@@ -24,7 +33,7 @@ class WorkQueue(Generic[K]):
         return len(self._waiting) + len(self._timers)
 
     def add(self, key: K) -> None:
-        """Have the key looked at soon."""
+        """Put a key into the queue, unless it waits already."""
         if key in self._waiting:
             return
         self._waiting.add(key)
@@ -32,14 +41,14 @@ class WorkQueue(Generic[K]):
             self._ready.put_nowait(key)
 
     async def take(self) -> K:
-        """The next key; it is this worker's until `done` or `failed`."""
+        """The next key, which belongs to the caller until `done` or `failed`."""
         key = await self._ready.get()
         self._waiting.discard(key)
         self._worked.add(key)
         return key
 
     def done(self, key: K) -> None:
-        """The key was looked at, and all is well."""
+        """The caller is done with the key."""
         self._failures.pop(key, None)
         timer = self._timers.pop(key, None)
         if timer is not None:
@@ -47,16 +56,17 @@ class WorkQueue(Generic[K]):
         self._leave(key)
 
     def failed(self, key: K, at_least: float = 0.0) -> int:
-        """Look at the key again after a while, longer with each failure in a row; returns how many there were."""
+        """The caller failed: the key comes again after a wait. Returns how often it has failed in succession."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(failures - 1, 16)) * random.uniform(0.75, 1.25)  # noqa: S311
+        wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(failures - 1, _MOST_DOUBLINGS))
+        wait *= random.uniform(_SHORTEST_SHARE, _LONGEST_SHARE)  # noqa: S311
         if key not in self._timers:
             self._timers[key] = asyncio.get_running_loop().call_later(max(wait, at_least), self._again, key)
         self._leave(key)
         return failures
 
     def close(self) -> None:
-        """Drop the timers."""
+        """Cancel the waits of keys that failed."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

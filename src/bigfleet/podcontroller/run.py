@@ -1,4 +1,4 @@
-"""The pod controller as a process: a Lease, a file, a socket and signals around `Controller`."""
+"""The pod controller as a process: leadership, the defaults file, health and signals around `Controller`."""
 
 import asyncio
 import os
@@ -33,8 +33,13 @@ from bigfleet.transport.listen import open_listener
 
 _log = structlog.get_logger("bigfleet.podcontroller")
 
+# The one condition of readiness.
 _CACHES = "caches"
+# How long to wait before the ConfigMap is written again after a failure.
 _AGAIN_SECONDS = 5.0
+# How often readiness is looked at.
+_LOOK_SECONDS = 0.5
+_BAD_REQUEST = 400
 
 
 class SelectorError(Exception):
@@ -42,7 +47,7 @@ class SelectorError(Exception):
 
 
 class PodControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the process is told."""
+    """The settings of the process."""
 
     server: ServerConfig
     plan: Plan
@@ -54,7 +59,7 @@ class PodControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A process that is up: where its metrics are, and its work, which ends by `stop` or by an error."""
+    """A process that runs: the port of its metrics, and its work, which ends when stopped or with an error."""
 
     metrics_port: int
     working: "asyncio.Task[None]"
@@ -62,7 +67,7 @@ class Served(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def serving(config: PodControllerConfig) -> AsyncIterator[Served]:
-    """Work whenever the Lease allows, for as long as the body runs; then end what is under way."""
+    """Work whenever this process holds the Lease, for as long as the body runs; then finish the calls under way."""
     defaults = DefaultsFile(config.penalty_defaults)
     registry, heartbeat, readiness = CollectorRegistry(), Heartbeat(), Readiness(_CACHES)
     async with AsyncExitStack() as stack:
@@ -106,7 +111,7 @@ async def serve(config: PodControllerConfig) -> None:
 
 
 class _Process:
-    """Standing by and working, in turns."""
+    """Waits for the Lease and works, in turns."""
 
     def __init__(
         self,
@@ -131,7 +136,7 @@ class _Process:
         identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         election = Election(self._client, self._config.namespace, POD_CONTROLLER, identity, lambda: datetime.now(UTC))
         while not self._stopping.is_set():
-            # A copy that stands by is as ready as it can be; else a rollout would wait for it for ever.
+            # A copy that waits for the Lease counts as ready; otherwise a rollout would wait for it for ever.
             self._readiness.meet(_CACHES)
             if await _unless(self._stopping, election.won()):
                 try:
@@ -142,7 +147,7 @@ class _Process:
                     await election.release()
 
     async def _lead(self, election: Election) -> None:
-        """Work while the Lease is ours."""
+        """Work for as long as this process holds the Lease."""
         self._readiness.fail(_CACHES, "not listed yet")
         controller = Controller(self._client, self._config.plan, lambda: self._defaults.defaults, self._metrics)
         self._controller = controller
@@ -166,7 +171,7 @@ class _Process:
 
     async def _work(self, controller: Controller) -> None:
         if self._config.plan.mode is Mode.ALL:
-            # Until all have been looked at, the requests are those of whatever mode there was before.
+            # Until every pod has been looked at, the requests may be those of another mode.
             marking = asyncio.create_task(self._mark_when(controller.complete))
             try:
                 await controller.run()
@@ -191,29 +196,29 @@ class _Process:
                 return
 
     async def _watch(self, controller: Controller) -> None:
-        """Say whether the caches are right, for as long as this runs."""
+        """Keep the readiness up to date, until cancelled."""
         while True:
             if controller.healthy():
                 self._readiness.meet(_CACHES)
             else:
                 self._readiness.fail(_CACHES, "not listed yet, or not watched for a while")
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _check_selector(self) -> None:
-        """Find a selector that the API server does not understand at the start, and not in a log."""
+        """Raise SelectorError at the start for a selector that the API server does not understand."""
         selector = self._config.plan.namespace_selector
         if not selector:
             return
         try:
             await self._client.page(NAMESPACES, labels=selector)
         except ApiError as error:
-            if error.code == 400:
+            if error.code == _BAD_REQUEST:
                 raise SelectorError(f"--namespace-selector {selector!r}: {error.message}") from None
             _log.warning("namespace_selector_unchecked", error=str(error))
 
 
 async def _unless(stopping: asyncio.Event, waited: Coroutine[Any, Any, None]) -> bool:
-    """Await something unless told to stop first; True if it came to its end."""
+    """Await something, or stop waiting when told to stop. Returns whether it came to its end."""
     tasks = [asyncio.create_task(waited), asyncio.create_task(stopping.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""What the controller knows of pods and of its requests, one key for both: the request's namespace and name.
+"""What the controller knows of pods and of its requests. Both go by one key: the request's namespace and name.
 
-A pod's request has one name for the pod's whole life, so every key stands alone: a pod that came again under its old
-name is another key, and a second request for one pod is a key without a pod.
+A pod's request keeps its name for the pod's whole life, so no key depends on another. A new pod under an old name has
+another key, and a second request for one pod has a key without a pod.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,11 +19,12 @@ Key = tuple[str, str]
 
 Changed = Callable[[Key], None]
 
-_MOST_ASKS = 65536
+# Different demands that are remembered; past that, remembering begins anew.
+_MOST_DEMANDS = 65536
 
 
 class PodTable:
-    """Sink of a pod watcher. A pod is read when a worker looks at it, and only its reading is kept from then on.
+    """The sink of a watch on Pods. A pod is read when a worker looks at it, and only its reading is kept from then on.
 
     Equal demands are kept once. Reading in the sink would hold up the event loop for as long as it takes to read a
     whole cluster.
@@ -31,14 +32,16 @@ class PodTable:
 
     def __init__(self, changed: Changed) -> None:
         self._changed = changed
+        #: Pods that no worker has looked at since they changed.
         self._unread: dict[Key, Pod] = {}
         self._readings: dict[Key, PodReading] = {}
+        #: Demands by their content.
         self._demands: dict[bytes, PodDemand] = {}
-        # Pods that a watch saw go, until their requests are gone too.
+        #: Keys of pods that the watch saw deleted, until their requests are gone too.
         self._ended: set[Key] = set()
 
     def keys(self) -> set[Key]:
-        """All that are there."""
+        """The keys of all pods."""
         return self._unread.keys() | self._readings.keys()
 
     def get(self, key: Key) -> PodReading | None:
@@ -49,7 +52,7 @@ class PodTable:
             return former
         reading = read(pod)
         if former is not None and former.unschedulable:
-            # Once unschedulable, its demand counts to the end of its life.
+            # A pod that was once unschedulable has a request to the end of its life.
             reading = msgspec.structs.replace(reading, unschedulable=True)
         if reading.demand is not None:
             reading = msgspec.structs.replace(reading, demand=self._one(reading.demand))
@@ -57,15 +60,15 @@ class PodTable:
         return reading
 
     def has_ended(self, key: Key) -> bool:
-        """True if the API server said that the pod is gone, and not only that it cannot be seen."""
+        """Whether the API server said that the pod was deleted; a pod may also be missing from a list."""
         return key in self._ended
 
     def forget(self, key: Key) -> None:
-        """Nothing is left of the pod."""
+        """Forget that the pod was deleted: its request is gone too."""
         self._ended.discard(key)
 
     def replaced(self, objects: Iterable[Pod]) -> None:
-        """All pods there are."""
+        """The watch has listed anew: these are all pods."""
         gone = self.keys()
         for pod in objects:
             self.put(pod)
@@ -74,13 +77,13 @@ class PodTable:
             self._remove(key)
 
     def put(self, pod: Pod) -> None:
-        """A pod that is new or has changed."""
+        """A pod is new, or has changed."""
         key = _key(pod)
         self._unread[key] = pod
         self._changed(key)
 
     def removed(self, pod: Pod) -> None:
-        """A pod that is gone, or cannot be read any more: then there is nothing of it but its name."""
+        """A pod is gone, or can no longer be read; in the latter case only its metadata is filled."""
         key = _key(pod)
         if pod.spec.containers:
             self._ended.add(key)
@@ -92,7 +95,7 @@ class PodTable:
         self._changed(key)
 
     def _one(self, demand: PodDemand) -> PodDemand:
-        if len(self._demands) >= _MOST_ASKS:
+        if len(self._demands) >= _MOST_DEMANDS:
             self._demands.clear()
         boxes = [written(box) for box in demand.alternatives]
         told = msgspec.msgpack.encode((demand.spec, boxes, demand.penalties, demand.priority_class), order="sorted")
@@ -104,7 +107,7 @@ def _key(pod: Pod) -> Key:
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A request of ours as it stands in the API server."""
+    """One of our requests as the API server has it."""
 
     uid: str
     spec: CapacityRequestSpec
@@ -112,16 +115,16 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class RequestTable:
-    """Sink of a watcher of the requests that carry our label."""
+    """The sink of a watch on the requests that carry our label."""
 
     def __init__(self, changed: Changed) -> None:
         self._changed = changed
         self._made: dict[Key, Made] = {}
-        # Being written, and the watch has told nothing of them since.
+        #: Keys that are being written, as long as the watch has shown nothing of them since.
         self._writing: set[Key] = set()
 
     def keys(self) -> set[Key]:
-        """All that are there."""
+        """The keys of all requests."""
         return set(self._made)
 
     def get(self, key: Key) -> Made | None:
@@ -130,7 +133,7 @@ class RequestTable:
 
     @contextmanager
     def writing(self, key: Key) -> Iterator[None]:
-        """One is being written, until its answer is there or there is none."""
+        """The request of this key is being written, for as long as the body runs."""
         self._writing.add(key)
         try:
             yield
@@ -138,12 +141,12 @@ class RequestTable:
             self._writing.discard(key)
 
     def wrote(self, request: CapacityRequest) -> None:
-        """The answer to a write; what the watch has told since the write began may be newer."""
+        """The answer to a write. It is dropped where the watch has shown the request since: that may be newer."""
         if (request.metadata.namespace, request.metadata.name) in self._writing:
             self.put(request)
 
     def replaced(self, objects: Iterable[CapacityRequest]) -> None:
-        """All of ours there are."""
+        """The watch has listed anew: these are all our requests."""
         gone = self.keys() | self._writing
         self._writing.clear()
         for request in objects:
@@ -154,7 +157,7 @@ class RequestTable:
             self._changed(key)
 
     def put(self, request: CapacityRequest) -> None:
-        """One of ours, seen or just written."""
+        """A request of ours was seen, or was just written."""
         metadata = request.metadata
         key = (metadata.namespace, metadata.name)
         self._writing.discard(key)
@@ -164,12 +167,12 @@ class RequestTable:
             self._changed(key)
 
     def removed(self, request: CapacityRequest) -> None:
-        """One that is gone, or ours no longer."""
+        """A request is gone, or no longer carries our label."""
         self._writing.discard((request.metadata.namespace, request.metadata.name))
         self.drop((request.metadata.namespace, request.metadata.name), request.metadata.uid)
 
     def drop(self, key: Key, uid: str) -> None:
-        """One that is gone; a newer one of the same name stays."""
+        """Forget a request that is gone; a newer one of the same name is kept."""
         made = self._made.get(key)
         if made is not None and made.uid == uid:
             del self._made[key]
@@ -177,31 +180,34 @@ class RequestTable:
 
 
 class Scope:
-    """Sink of a watcher of selected namespaces: those whose pods are looked at. With None, all until it is filled."""
+    """The namespaces whose pods get requests. It is the sink of a watch on namespaces where a selector is given.
+
+    Without names all namespaces count, until the watch has listed.
+    """
 
     def __init__(self, names: Collection[str] | None, changed: Callable[[str], None]) -> None:
         self._names = None if names is None else set(names)
         self._changed = changed
 
     def covers(self, namespace: str) -> bool:
-        """True if pods of this namespace get requests."""
+        """Whether pods of this namespace get requests."""
         return self._names is None or namespace in self._names
 
     def replaced(self, objects: Iterable[Namespace]) -> None:
-        """All that are selected."""
+        """The watch has listed anew: these are all namespaces that are selected."""
         former = self._names or set()
         self._names = {namespace.metadata.name for namespace in objects}
         for name in former ^ self._names:
             self._changed(name)
 
     def put(self, namespace: Namespace) -> None:
-        """One that is selected."""
+        """A namespace is selected."""
         if self._names is not None and namespace.metadata.name not in self._names:
             self._names.add(namespace.metadata.name)
             self._changed(namespace.metadata.name)
 
     def removed(self, namespace: Namespace) -> None:
-        """One that is gone, or selected no longer."""
+        """A namespace is gone, or no longer selected."""
         if self._names is not None and namespace.metadata.name in self._names:
             self._names.discard(namespace.metadata.name)
             self._changed(namespace.metadata.name)

@@ -1,4 +1,4 @@
-"""How one API server is reached: kubeconfig, credentials and their renewal, HTTP, and how many calls a second.
+"""How one API server is reached: kubeconfig, credentials and their renewal, HTTP, and the limit of calls a second.
 
-Bytes and errors only; objects are decoded elsewhere.
+It passes bytes and errors; objects are decoded elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Who we are right now: tokens and certificates that are renewed on disk or by a plugin while the program runs."""
+"""The present credentials: tokens and certificates that are renewed on disk or by a plugin while the program runs."""
 
 import asyncio
 import math
@@ -19,17 +19,17 @@ from bigfleet.kube.errors import KubeConfigError
 _log = structlog.get_logger("bigfleet.kube")
 
 REREAD_SECONDS = 10.0
-"""How long files count as unchanged. Reading them is cheap; doing it for each call is not."""
+"""How long files count as unchanged. Reading them is cheap, but not for each call."""
 
-# Between two attempts to do better after a 401, or past an expiry: many calls fail at once.
+# Seconds between two renewals after a 401 or an expiry; many calls fail at once.
 _RENEW_SECONDS = 5.0
-# A credential that expires while a call is under way is refused.
+# A credential is renewed so long before it expires, as one that expires during a call is refused.
 _EARLY = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a call carries."""
+    """What a call carries to prove who sends it."""
 
     headers: Mapping[str, str] = field(repr=False)
     tls: ssl.SSLContext | None
@@ -37,7 +37,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class _Material:
-    """What a grant is made of; equal material needs no new one."""
+    """What a grant is made of. Equal material needs no new grant."""
 
     token: str
     ca: bytes
@@ -46,7 +46,7 @@ class _Material:
 
 
 class Credentials:
-    """The current grant. What cannot be used is refused, logged once, and the last good one is kept."""
+    """Keeps the present grant. Bad new credentials are refused and logged once, and the last good grant stays."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Credentials:
         self._renewed = -math.inf
         self._printed: exec_plugin.Printed | None = None
         self._refused = ""
-        # One caller renews; the others wait for what it finds.
+        #: Held by the one caller that renews while the others wait.
         self._turn = asyncio.Lock()
 
     async def current(self) -> Grant:
-        """The grant to use now, or KubeConfigError while there never was one."""
+        """The grant to use now; KubeConfigError where there has never been one."""
         if self._grant is not None and not self._due():
             return self._grant
         async with self._turn:
@@ -76,7 +76,7 @@ class Credentials:
         return self._held()
 
     async def renew(self, refused: Grant) -> bool:
-        """After a 401: look again at once. Whether there is something else to try."""
+        """Look for new credentials after a 401. Returns whether there is a grant other than the refused one."""
         async with self._turn:
             if self._grant is refused and self._clock() - self._renewed >= _RENEW_SECONDS:
                 self._printed = None
@@ -101,7 +101,7 @@ class Credentials:
         try:
             material = await self._gather()
             if material != self._material:
-                # Once made, a context never changes, so connections made with an older one are not used any more.
+                # A TLS context never changes, so connections of an older context are not used again.
                 self._grant, self._material = _grant(self._config, material), material
             self._refused = ""
         except KubeConfigError as error:
@@ -152,7 +152,7 @@ def _grant(config: ServerConfig, material: _Material) -> Grant:
 
 
 def _load_pair(context: ssl.SSLContext, config: ServerConfig, material: _Material) -> None:
-    """Python's TLS takes a pair from files only; those in memory leave no key on a disk."""
+    """Load certificate and key from files in memory: Python's TLS reads files only, and no key must reach a disk."""
 
     def encrypted() -> str:
         raise KubeConfigError(f"the client key for {config.server} is encrypted; give it without a passphrase")

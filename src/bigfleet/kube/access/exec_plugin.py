@@ -1,4 +1,4 @@
-"""Exec plugins: a program is run and prints who we are. What it prints is bounded, used, and never shown."""
+"""Exec plugins: programs that print credentials. What they print is bounded and never shown."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ PLUGIN_SECONDS = 60.0
 
 _MOST_BYTES = 1024 * 1024
 _CHUNK_BYTES = 65536
+# How long a plugin that was killed may take to end.
 _END_SECONDS = 5.0
 _KIND = "ExecCredential"
 
@@ -36,7 +37,7 @@ class _Credential(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """What a plugin said we are, and until when."""
+    """The credentials that a plugin printed, and when they expire."""
 
     token: str
     certificate: bytes
@@ -57,7 +58,7 @@ async def run(config: ServerConfig, plugin: ExecPlugin, seconds: float = PLUGIN_
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            # Its complaints may quote what it holds; a person who runs it sees them.
+            # Its error output may quote a secret; whoever runs the plugin by hand sees it.
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -80,7 +81,7 @@ async def run(config: ServerConfig, plugin: ExecPlugin, seconds: float = PLUGIN_
 
 
 async def _output(process: asyncio.subprocess.Process) -> bytes | None:
-    """All it printed; None if that is too much."""
+    """Everything that the plugin printed; None if that is too much."""
     output = bytearray()
     while process.stdout is not None and (chunk := await process.stdout.read(_CHUNK_BYTES)):
         output += chunk
@@ -90,7 +91,7 @@ async def _output(process: asyncio.subprocess.Process) -> bytes | None:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """The process and whatever it started are gone, if they have not hidden themselves in another session."""
+    """End the process and those it started, except such as began a session of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""One API server over HTTP: requests with a limit, a time-out and credentials, and bodies or errors in return.
+"""Calls to one API server over HTTP, with a limit, a time-out and credentials; bodies or errors in return.
 
-Nothing is sent again but what may be repeated: on a connection that broke before an answer began, after a 401 when
-fresh credentials are to be had, and after a 429 by which the server asks for patience. Redirects are not followed.
+A call is sent again in three cases: the connection broke before an answer began and the call may be repeated; after a
+401, when there are fresh credentials; after a 429 with which the server asks for a wait. Redirects are not followed.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ CALL_SECONDS = 30.0
 """What one attempt of a call may take."""
 
 CONNECTIONS = 256
-"""Open connections at most: watches hold one each, and calls share the rest."""
+"""Open connections at most. Every watch holds one, and calls share the rest."""
 
-# API servers close idle connections after 90 s; leaving first avoids a race.
+# API servers close idle connections after 90 s. Closing them first avoids a race.
 _IDLE_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _MOST_BYTES = 256 * 1024 * 1024
 _MOST_REFUSAL_BYTES = 64 * 1024
-# How often, and how long at most, a call waits because the server asks for it.
+# How often a call waits because the server asks for it, and for how many seconds at most.
 _WAITS = 2
 _LONGEST_WAIT = 10.0
 _BUDGET_CAUSE = "DisruptionBudget"
@@ -38,7 +38,7 @@ _sleep = asyncio.sleep
 
 
 class ApiCall(NamedTuple):
-    """One request, however often it is sent; verb and subject are what errors call it."""
+    """One call, however often it is sent. Errors name it by verb and subject."""
 
     verb: str
     subject: str
@@ -48,11 +48,11 @@ class ApiCall(NamedTuple):
     body: bytes | None = None
     content: str = "application/json"
     repeat: bool = False
-    """Whether a change may be sent again when the connection broke; reads and deletes always are."""
+    """Whether a change may be sent again after the connection broke; aiohttp repeats reads and deletes itself."""
 
 
 class Connection:
-    """The way to one server. Errors are those of `kube.errors`; cancelling a call ends it at once."""
+    """The connections to one server. Errors are those of `kube.errors`; cancelling a call ends it at once."""
 
     def __init__(self, config: ServerConfig, limiter: Limiter, user_agent: str) -> None:
         self._config, self._limiter = config, limiter
@@ -60,12 +60,12 @@ class Connection:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=_IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Compressing costs both sides more than the way inside a cluster does.
+            # Inside a cluster, compressing costs more than it saves.
             headers={"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
         )
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         await self._session.close()
 
     async def answer(self, call: ApiCall) -> bytes:
@@ -90,7 +90,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, call: ApiCall, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a successful answer in pieces, as they come; SilentError after so many silent seconds."""
+        """The body of a successful answer in pieces, as they come. SilentError after `silence` seconds without any."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
         renewed = False
         while True:
@@ -117,7 +117,7 @@ class Connection:
             try:
                 response = await self._opened(call, grant, limits)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # Whoever could not even connect has not found a broken connection.
+                # A connection that could not be made has not broken.
                 if not call.repeat or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 response = await self._opened(call, grant, limits)
@@ -140,7 +140,7 @@ class Connection:
 
 
 class _Pieces:
-    """A body piece by piece. Only what goes wrong in reading is an UnreachableError, not what its reader does."""
+    """The body of an answer, piece by piece. Errors of reading become UnreachableError; errors of its user do not."""
 
     def __init__(self, call: ApiCall, content: aiohttp.StreamReader) -> None:
         self._call, self._content = call, content
@@ -170,7 +170,7 @@ def _reaching(call: ApiCall) -> Iterator[None]:
 
 
 async def _bounded(call: ApiCall, response: aiohttp.ClientResponse) -> bytes:
-    """The whole body, if it is not too much."""
+    """The whole body; UnreachableError where it is too long. Of a refusal the beginning is enough."""
     most = _MOST_BYTES if response.status < 300 else _MOST_REFUSAL_BYTES
     body = bytearray()
     async for piece in response.content.iter_any():
@@ -183,11 +183,11 @@ async def _bounded(call: ApiCall, response: aiohttp.ClientResponse) -> bytes:
 
 
 def _refusal(call: ApiCall, status: int, headers: Mapping[str, str], body: bytes) -> tuple[ApiError, frozenset[str]]:
-    """The error that an answer is, and the reasons that the server gives for it."""
+    """The error for an answer that is no success, and the reasons that the server gives."""
     try:
         said = msgspec.json.decode(body, type=Status)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Not the API server's own words: a proxy's, or those of its overload protection.
+        # The answer is not a Status: it comes from a proxy or from the server's overload protection.
         said = Status(message=body.decode("utf-8", "replace").strip())
     return error_from(call.verb, call.subject, status, said, headers.get("Retry-After", ""))
 
@@ -195,7 +195,7 @@ def _refusal(call: ApiCall, status: int, headers: Mapping[str, str], body: bytes
 def error_from(
     verb: str, subject: str, code: int, said: Status, retry_after: str = ""
 ) -> tuple[ApiError, frozenset[str]]:
-    """The error that a Status is; the messages of its causes are part of its own."""
+    """The error for a Status, with the messages of its causes, and the reasons of those causes."""
     details = said.details
     causes = details.causes if details is not None else ()
     message = "; ".join(part for part in (said.message, *(cause.message for cause in causes)) if part)

@@ -1,6 +1,7 @@
-"""Where the API server is and how to prove who we are: from a kubeconfig, or as a pod of the cluster itself.
+"""Reads where the API server is and which credentials to use, from a kubeconfig or from a pod's service account.
 
-Only reads and checks; `kube.credentials` keeps what can change. Errors name the file and what to do, never a secret.
+Files that may change are only named here; `credentials` reads them. Errors name the file and what to do, and hold no
+secret.
 """
 
 import os
@@ -63,7 +64,7 @@ def in_cluster(
 
 
 def _from_files(paths: list[Path], context: str | None, *, missing_ok: bool) -> ServerConfig:
-    """Several files count as one, in which what comes first stands."""
+    """Several files count as one; of entries with the same name the first counts."""
     found = [(path, _read(path)) for path in paths if not missing_ok or path.exists()]
     shown = ", ".join(map(str, paths))
     if not found:
@@ -95,7 +96,7 @@ def _read(path: Path) -> KubeconfigFile:
     try:
         return msgspec.convert(document, KubeconfigFile)
     except msgspec.ValidationError as error:
-        # msgspec says which type stands where, never the value itself.
+        # msgspec names the place and the type, and not the value.
         raise KubeConfigError(f"{path}: {error}") from None
 
 
@@ -156,12 +157,12 @@ def _check_url(where: str, url: str, schemes: set[str]) -> None:
     except ValueError:
         fits = False
     if not fits:
-        # Not quoted: a proxy's address may hold a password.
+        # The address is not quoted: that of a proxy may hold a password.
         raise KubeConfigError(f"{where}: write it as https://host:port (of {', '.join(sorted(schemes))})")
 
 
 def _source(where: str, field: str, data: str, file: str, folder: Path) -> Source | None:
-    """What a field holds, inline before by file; a relative path is relative to the kubeconfig."""
+    """What a field holds: inline data first, else a file, whose path is relative to the kubeconfig."""
     if data:
         pem = decoded(data)
         if pem is None:

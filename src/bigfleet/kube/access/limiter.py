@@ -1,15 +1,15 @@
-"""How many calls a second: a token bucket that serves its callers in the order in which they came."""
+"""The limit of calls a second: a token bucket that serves its callers in the order in which they came."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-# Less of a token than this is rounding, and no clock can tell the time it takes.
+# Less of a token than this is a rounding error.
 _NEXT_TO_NOTHING = 1e-6
 
 
 class Limiter:
-    """So many calls a second on average, and so many at once after a pause."""
+    """Allows `qps` calls a second on average, and `burst` calls at once after a pause."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Limiter:
         self._clock, self._sleep = clock, sleep
         self._tokens = float(burst)
         self._filled = clock()
-        # asyncio's lock wakes in order, and a waiter that is cancelled leaves the queue without having taken anything.
+        # An asyncio lock wakes its waiters in order, and a waiter that is cancelled has taken no token.
         self._turn = asyncio.Lock()
 
     async def take(self) -> None:

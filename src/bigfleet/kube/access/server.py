@@ -1,4 +1,4 @@
-"""How one API server is reached, as a value: what `kube.auth` reads and `kube.credentials` keeps alive."""
+"""How one API server is reached, as a value: `kubeconfig` makes it, and `credentials` renews what it names."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from bigfleet.kube.errors import KubeConfigError
 
 Source = bytes | Path
-"""PEM given inline, or a file of it that may be renewed at any time."""
+"""PEM itself, or a file with PEM that may be renewed at any time."""
 
 
 def read(source: Source) -> bytes:
-    """What a source holds now, or KubeConfigError."""
+    """The bytes that a source holds now, or KubeConfigError."""
     if isinstance(source, bytes):
         return source
     try:
@@ -33,7 +33,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """An API server, whom it must prove to be, and who we are to it. Secrets are not shown."""
+    """An API server, how its certificate is checked, and our credentials for it. Its repr leaves secrets out."""
 
     server: str
     ca: Source | None = field(default=None, repr=False)

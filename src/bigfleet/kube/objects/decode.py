@@ -1,8 +1,8 @@
 """From bytes to objects: single ones, pages of lists, and lines of a watch.
 
-Decoding is msgspec's, straight into structs. One object that cannot be read never costs its neighbours: it is set aside
-by name. Of a kind that is `shared`, equal parts become one object: a cluster has a quarter of a million
-CapacityRequests and a few hundred different specs, and what is not decoded again is not paid again either.
+msgspec decodes straight into structs. An object that cannot be read is set aside by name, and its neighbours are still
+read. Of a `shared` kind, equal parts are decoded once and kept once: a cluster has a quarter of a million
+CapacityRequests and a few hundred different specs.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from bigfleet.model.crd import ListMeta, ObjectMeta, OwnerReference, Time
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# Different parts that are remembered; past it, remembering begins anew.
+# Different parts that are remembered; past that, remembering begins anew.
 _MOST_PARTS = 16_384
 _NOTHING = msgspec.Raw(b"null")
-# The least that the kinds with a spec take for one.
+# The required fields of all kinds' specs.
 _LEAST_SPEC = {"resources": {}, "priority": 0, "request": "", "signerName": ""}
 
 
 class Unreadable(NamedTuple):
-    """An object that is set aside: what is known of it, and why."""
+    """An object that could not be read: its metadata, and the problem."""
 
     metadata: ObjectMeta
     problem: str
@@ -67,7 +67,7 @@ class _Reading(Protocol[T_co]):
 
 
 class Codec(Generic[T]):
-    """Reads the objects of one resource. Raises msgspec's errors where nothing can be made of the bytes."""
+    """Reads the objects of one resource. Raises msgspec's errors for bytes that cannot be read."""
 
     def __init__(self, resource: Resource[T]) -> None:
         self._resource = resource
@@ -77,7 +77,7 @@ class Codec(Generic[T]):
         self._events = msgspec.json.Decoder(WatchEvent)
 
     def page(self, body: bytes) -> ObjectPage[T]:
-        """One page, its bad objects set aside."""
+        """One page of a list; objects that cannot be read are set aside."""
         raw = self._page(body)
         objects: list[T] = []
         unreadable: list[Unreadable] = []
@@ -89,18 +89,18 @@ class Codec(Generic[T]):
         return ObjectPage(raw.metadata, objects, unreadable)
 
     def events(self, lines: bytes | bytearray | memoryview) -> list[WatchEvent]:
-        """The events of so many whole lines."""
+        """The events in a text of whole lines."""
         return self._events.decode_lines(lines)
 
     def metadata(self, raw: msgspec.Raw) -> ObjectMeta:
-        """Which object it is, whatever the rest of it is."""
+        """The names, UID and version of an object that may be unreadable otherwise."""
         found = self._outline(raw).metadata
         return ObjectMeta(
             name=found.name, namespace=found.namespace, uid=found.uid, resource_version=found.resource_version
         )
 
     def tombstone(self, metadata: ObjectMeta) -> T:
-        """An object that only says which one it is: for telling that one is gone which cannot be read."""
+        """An object with metadata only, to report an unreadable object as gone."""
         return msgspec.convert({"metadata": metadata, "spec": _LEAST_SPEC}, self._resource.type, from_attributes=True)
 
 
@@ -109,7 +109,7 @@ def _plain(kind: type[T]) -> _Reading[T]:
 
 
 class _Metadata(msgspec.Struct, gc=False, rename="camel"):
-    """ObjectMeta with those parts left raw that many objects have in common."""
+    """ObjectMeta in which the parts that many objects have in common are left as bytes."""
 
     name: str = ""
     generate_name: str = ""
@@ -134,7 +134,7 @@ class _Parts(msgspec.Struct, gc=False):
 class Sharing(Generic[T]):
     """Reads objects made of metadata, spec and status; parts whose bytes are equal are decoded once and shared.
 
-    Safe because the structs are frozen; nobody may change a dict inside one.
+    This is safe because the structs are frozen. Nobody may change a dict inside one.
     """
 
     def __init__(self, resource: Resource[T]) -> None:
@@ -187,7 +187,7 @@ class Sharing(Generic[T]):
 
 
 class _Shared:
-    """The values of one type by their bytes. Servers write equal values as equal bytes, nearly always."""
+    """The values of one type by their bytes. Servers nearly always write equal values as equal bytes."""
 
     def __init__(self, kind: Any, nothing: object = None) -> None:
         self._read = msgspec.json.Decoder(kind).decode

@@ -1,7 +1,7 @@
-"""The kinds of Kubernetes itself that BigFleet reads or writes, as structs: only the fields that somebody here uses.
+"""The kinds of Kubernetes that BigFleet reads or writes, as structs with only the fields that BigFleet uses.
 
-Decoded straight from JSON; what is not listed is dropped, so an object read here is never written back whole: changes
-are patches. Neither apiVersion nor kind stands here: lists leave both out, and `kube.resources` knows them.
+Fields that are not listed are dropped in decoding, so an object is never written back whole: changes are patches.
+apiVersion and kind are not fields here: lists leave both out, and `resources` knows them.
 """
 
 import msgspec
@@ -63,7 +63,7 @@ class NodeSelectorRequirement(_Value, frozen=True):
 
 
 class NodeSelectorTerm(_Value, frozen=True):
-    """Conditions that hold together."""
+    """Conditions that must all hold."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
@@ -109,7 +109,7 @@ class Affinity(_Value, frozen=True):
 
 
 class PodTopologySpreadConstraint(_Value, frozen=True):
-    """How evenly the selected pods lie over the values of a label."""
+    """How evenly the selected pods must be spread over the values of a label."""
 
     topology_key: str
     max_skew: int
@@ -122,7 +122,7 @@ class PodTopologySpreadConstraint(_Value, frozen=True):
 
 
 class Toleration(_Value, frozen=True):
-    """Taints that a pod bears."""
+    """Taints that a pod tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -325,7 +325,7 @@ class ConfigMap(_Value, frozen=True):
 
 
 class Secret(_Value, frozen=True):
-    """Secret values. What it shows of itself is its name only."""
+    """Secret values. Its repr shows the name only."""
 
     metadata: ObjectMeta
     type: str = ""

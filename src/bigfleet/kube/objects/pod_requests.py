@@ -1,8 +1,8 @@
 """What a pod takes from a node, counted as kube-scheduler counts it.
 
 Containers run together, and with them the init containers that never end (sidecars). Any other init container runs
-before them, beside the sidecars started so far. The larger of the two is asked for, then the runtime's overhead is
-added. All sums are exact; one rounding, upwards, at the end.
+before them, beside the sidecars started so far. The larger of the two sums counts, and the runtime's overhead is added.
+Sums are exact, and rounded up once at the end.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def _containers(pod: Pod) -> _Sum:
             _add(running, asks)
             _add(sidecars, asks)
         else:
-            # It cannot be resized, so what its status says is of no account.
+            # An init container cannot be resized, so its status does not matter.
             asks = _container(container, None, infeasible)
             _add(asks, sidecars)
             _raise(starting, asks)
@@ -56,12 +56,12 @@ def _containers(pod: Pod) -> _Sum:
 
 
 def _container(container: Container, status: ContainerStatus | None, infeasible: bool) -> _Sum:
-    """One container's requests. While it is resized it holds what it has and what it is promised, not only its wish."""
+    """One container's requests. During a resize, the largest of what it has, was promised and asks for."""
     resources = container.resources
     wish = {} if resources is None else _nano({**resources.limits, **resources.requests})
     if status is None or status.resources is None:
         return wish
-    # A resize that the node can never grant takes nothing.
+    # A resize that the node can never grant does not count.
     held = {} if infeasible else wish
     _raise(held, _nano(status.resources.requests))
     _raise(held, _nano(status.allocated_resources))

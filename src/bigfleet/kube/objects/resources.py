@@ -1,4 +1,4 @@
-"""Which resources there are: where an API server keeps each kind, and the struct it is read into."""
+"""The resources that BigFleet uses: where an API server keeps each kind, and the struct that it is read into."""
 
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import quote
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class KubeObject(Protocol):
-    """Anything with metadata: what can be watched."""
+    """Any object with metadata, which makes it fit for a watch."""
 
     @property
     def metadata(self) -> crd.ObjectMeta:
@@ -40,14 +40,14 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Where the collection, an object or a subresource of it is found; no namespace means all of them."""
+        """The path of the collection, of an object or of its subresource; without a namespace, of all namespaces."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         within = f"namespaces/{_segment(namespace)}" if self.namespaced and namespace else ""
         return "/".join(part for part in (root, within, self.plural, _segment(name), subresource) if part)
 
 
 def _segment(name: str) -> str:
-    """A name as one part of a path, whatever it holds."""
+    """A name, quoted so that it is one part of a path."""
     if name in {".", ".."}:
         raise ValueError(f"{name!r} is no object's name")
     return quote(name, safe="")

@@ -1,4 +1,4 @@
-"""One pod read: which nodes it may run on, how it lies to its like, what disturbing it costs.
+"""What one pod asks for: which nodes it may run on, how it is placed among its replicas, what disturbing it costs.
 
-Pure: pods in, requests or complaints out.
+Pure functions: a pod in, a request's content or complaints out.
 """

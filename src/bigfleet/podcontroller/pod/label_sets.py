@@ -1,6 +1,6 @@
-"""Conditions on node labels as sets: each label by the values it may have, so that "and" and "or" are exact.
+"""Conditions on node labels as sets of allowed values, so that "and" and "or" are exact.
 
-A box is one conjunction: label by label, what is allowed. A label that is not in it may be anything.
+A box is a conjunction: it maps labels to what each may be. A label that is not in the box may be anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,21 +10,24 @@ import msgspec
 from bigfleet.model.crd import SelectorRequirement
 
 NONE: frozenset[str] = frozenset()
+"""No values."""
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The values that one label may have: those listed, or all but those; and whether the label may be missing."""
+    """What one label may be."""
 
+    #: The values that are allowed, or with `all_but` those that are not.
     listed: frozenset[str]
     all_but: bool
+    #: Whether the label may be missing.
     absent: bool
 
     def admits(self, value: str | None) -> bool:
-        """True if a node with this value, or without the label, will do."""
+        """Whether a node with this value is allowed; None stands for a node without the label."""
         return self.absent if value is None else (value in self.listed) != self.all_but
 
     def both(self, other: "Allowed") -> "Allowed":
-        """What this and the other allow."""
+        """What both this and the other allow."""
         absent = self.absent and other.absent
         if self.all_but and other.all_but:
             return Allowed(self.listed | other.listed, True, absent)
@@ -43,11 +46,11 @@ class Allowed(msgspec.Struct, frozen=True):
 
     @property
     def writable(self) -> bool:
-        """False for `one of these, or missing`, which no list of conditions that all hold can say."""
+        """Whether a list of conditions can express it. "One of these, or missing" cannot be expressed."""
         return not (self.absent and self.listed and not self.all_but)
 
     def written(self, key: str) -> tuple[SelectorRequirement, ...]:
-        """The same as conditions that must all hold."""
+        """The conditions on the label `key` that express it; all of them must hold."""
         values = tuple(sorted(self.listed))
         if not self.all_but:
             return (SelectorRequirement(key, "In", values) if values else SelectorRequirement(key, "DoesNotExist"),)
@@ -64,34 +67,34 @@ Box = Mapping[str, Allowed]
 
 
 def one_of(values: Iterable[str]) -> Allowed:
-    """In."""
+    """What the operator In allows."""
     return Allowed(frozenset(values), False, False)
 
 
 def none_of(values: Iterable[str]) -> Allowed:
-    """NotIn: a missing label is none of them."""
+    """What the operator NotIn allows: a missing label too."""
     return Allowed(frozenset(values), True, True)
 
 
 def narrowed(box: Box, key: str, allowed: Allowed) -> dict[str, Allowed]:
-    """The box with one condition more."""
+    """The box with one more condition."""
     return {**box, key: box.get(key, ANYTHING).both(allowed)}
 
 
 def possible(box: Box) -> bool:
-    """False if no node can ever be in the box."""
+    """Whether a node can be in the box at all."""
     return NOTHING not in box.values()
 
 
 def holds(box: Box, labels: Mapping[str, str]) -> bool:
-    """True if a node with these labels is in the box."""
+    """Whether a node with these labels is in the box."""
     return all(allowed.admits(labels.get(key)) for key, allowed in box.items())
 
 
 def folded(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """As few boxes as this finds that together hold the same nodes, each where the first of its parts stood.
+    """Fewer boxes that together hold the same nodes, each in the place of the first box that went into it.
 
-    A box inside another is dropped, and two that differ in one label become one where that can be written.
+    A box inside another is dropped. Two boxes that differ in one label become one where that can be expressed.
     """
     kept: list[Box] = []
     for box in boxes:
@@ -114,7 +117,7 @@ def _joining(kept: list[Box], new: Box) -> tuple[int, Box] | None:
 
 
 def _joined(one: Box, other: Box) -> Box | None:
-    """One box for two, or None where there is none."""
+    """One box that holds the nodes of both, or None where no box does."""
     differing = [key for key in one.keys() | other.keys() if one.get(key, ANYTHING) != other.get(key, ANYTHING)]
     if not differing or _inside(other, one, differing):
         return one
@@ -130,7 +133,7 @@ def _joined(one: Box, other: Box) -> Box | None:
 
 
 def _inside(one: Box, other: Box, differing: list[str]) -> bool:
-    """True if every node of one box is in the other, which differ in these labels."""
+    """Whether every node of the first box is in the other; the two differ in these labels."""
     return all(_within(one.get(key, ANYTHING), other.get(key, ANYTHING)) for key in differing)
 
 
@@ -139,5 +142,5 @@ def _within(one: Allowed, other: Allowed) -> bool:
 
 
 def written(box: Box) -> tuple[SelectorRequirement, ...]:
-    """The box as conditions that must all hold, in one order for one meaning."""
+    """The box as conditions that must all hold, in order of labels."""
     return tuple(requirement for key in sorted(box) for requirement in box[key].written(key))

@@ -1,7 +1,7 @@
-"""Which nodes a pod may run on, as alternatives that a request can ask for: docs/adr/0018.
+"""Which nodes a pod may run on, as alternatives that a request can ask for (docs/adr/0018).
 
-One law holds throughout: a machine that is in any of the alternatives given here meets the pod's own conditions.
-Where something cannot be said, an alternative is lost, and never a condition.
+A machine that fits any of these alternatives always meets the pod's own conditions. Where a request cannot express a
+condition, the whole alternative is left out, never the condition alone.
 """
 
 import re
@@ -25,30 +25,32 @@ from bigfleet.podcontroller.pod.label_sets import (
 )
 
 HOST_NAME = "kubernetes.io/hostname"
-"""The label that every node has with a value of its own, and that no machine carries before it is one."""
+"""The label that every node has with a value of its own. A machine has it only once it is a node."""
 
 MAX_TERMS = 32
-"""Alternatives that are looked at."""
+"""Alternatives of a pod that are looked at; further ones are left out."""
 
 _NAME_FIELD = "metadata.name"
 _COMPARISONS = frozenset({"Gt", "Lt"})
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-# Longer numbers may be past 64 bits, which match nothing.
+# Longer numbers may exceed 64 bits; Kubernetes lets those match nothing.
 _DIGITS = 18
 
 
 class Places(msgspec.Struct, frozen=True):
-    """The alternatives in the pod's order; none where no request can ask for any."""
+    """The alternatives in the pod's order; none where a request can ask for none of them."""
 
     alternatives: tuple[Box, ...]
     complaints: tuple[Complaint, ...] = ()
 
 
 class _Term(msgspec.Struct, frozen=True):
-    """One term read: its box, or what stands against it."""
+    """One term of the node affinity."""
 
     box: Box
+    #: Whether the term names nodes that exist.
     pinned: bool = False
+    #: The label that the term compares with Gt or Lt, where no values are listed.
     compares: str = ""
 
 
@@ -78,7 +80,7 @@ def _without(open_: list[_Term], compared: list[str]) -> Places:
         )
         return Places((), (Complaint(UNTRANSLATABLE, note),))
     if open_:
-        # Every way to place it names a node, and no machine that is bought can be that one.
+        # Every term names a node that exists, which no new machine can be.
         return Places(())
     note = (
         "nodeSelector and required node affinity contradict each other, so no node can ever fit, and no "
@@ -100,7 +102,7 @@ def _read(selector: Box, term: NodeSelectorTerm | None) -> _Term:
     if term is None:
         return _finished(selector, pinned=False, compares="")
     if not term.match_expressions and not term.match_fields:
-        # To the scheduler an empty term matches nothing.
+        # The scheduler lets an empty term match nothing.
         return _Term({"": NOTHING})
     box = selector
     for each in term.match_expressions:
@@ -114,18 +116,18 @@ def _read(selector: Box, term: NodeSelectorTerm | None) -> _Term:
                 compares = each.key
                 box = {**box, each.key: allowed}
             else:
-                # The values are listed, so the comparison picks among them.
+                # The values are listed, so the comparison chooses among them.
                 box = {**box, each.key: one_of(value for value in allowed.listed if _compares(each, value))}
-    # A field that excludes a node by name says nothing of machines that are yet to come.
+    # A term that excludes nodes by name excludes no new machine.
     pinned = any(each.key == _NAME_FIELD and each.operator == "In" for each in term.match_fields)
     return _finished(box, pinned=pinned, compares=compares)
 
 
 def _finished(box: Box, *, pinned: bool, compares: str) -> _Term:
-    """The box without the host name: listed, it names nodes that exist; otherwise any new machine has another."""
+    """The term without its condition on the host name. Only listed host names exclude new machines."""
     host = box.get(HOST_NAME, ANYTHING)
     if host == MISSING:
-        # Every node has one.
+        # Every node has a host name.
         return _Term({HOST_NAME: NOTHING})
     if host in (ANYTHING, NOTHING):
         return _Term(box, pinned, compares)
@@ -144,7 +146,7 @@ def _allowed(condition: NodeSelectorRequirement) -> Allowed:
         case "DoesNotExist":
             return MISSING
         case _:
-            # An operator of a later Kubernetes: nothing is known to meet it.
+            # An operator of a later Kubernetes; what meets it is not known.
             return NOTHING
 
 

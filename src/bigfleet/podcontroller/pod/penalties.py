@@ -1,4 +1,4 @@
-"""What it costs to disturb a pod: its annotations, else the default of its PriorityClass, else nothing."""
+"""What it costs to disturb a pod: by its annotations, else by the default of its PriorityClass, else nothing."""
 
 import re
 from collections.abc import Mapping
@@ -13,27 +13,29 @@ from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.podcontroller.pod.complaints import MALFORMED, Complaint
 
 MAX_TEXT = 32
+"""The longest amount that is read."""
+
 DOLLARS = re.compile(r"[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-5]?[0-9])?")
-"""What the fields of a CapacityRequest take; by test, the CRD's own pattern."""
+"""The amounts that the fields of a CapacityRequest take; a test holds this equal to the CRD's pattern."""
 
 _SHOWN = 64
 
 
 class PenaltyFileError(Exception):
-    """Penalty defaults that cannot be used: the file, the place in it, and what fits."""
+    """Penalty defaults that cannot be used; the text names the file, the place in it and what fits."""
 
     def __init__(self, source: str, problem: str) -> None:
         super().__init__(f"penalty defaults {source}: {problem}")
 
 
 class Penalties(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Dollars for either disturbance; None where nobody says."""
+    """Dollars for an interruption and for a reclamation; None where nothing is stated."""
 
     interruption_penalty: Amount | None = None
     reclamation_penalty: Amount | None = None
 
     def over(self, defaults: "Penalties") -> "Penalties":
-        """These, and the defaults where these do not say."""
+        """These penalties, with the defaults in place of those that are not stated."""
         return Penalties(
             interruption_penalty=_either(self.interruption_penalty, defaults.interruption_penalty),
             reclamation_penalty=_either(self.reclamation_penalty, defaults.reclamation_penalty),
@@ -41,11 +43,11 @@ class Penalties(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 Defaults = Mapping[str, Penalties]
-"""By the name of the PriorityClass."""
+"""Penalties by the name of the PriorityClass."""
 
 
 def annotated(pod: Pod) -> tuple[Penalties, tuple[Complaint, ...]]:
-    """What the pod's annotations say; one that cannot be read says nothing, and a complaint says so."""
+    """The penalties in the pod's annotations, and a complaint about each annotation that cannot be read."""
     read: dict[str, str | None] = {}
     complaints = []
     for name in (INTERRUPTION, RECLAMATION):
@@ -83,7 +85,7 @@ def read_defaults(text: str, source: str) -> dict[str, Penalties]:
 
 
 def amount(value: Amount | None) -> Amount:
-    """The value as the request holds it; nothing, and zero however written, is the plain zero that is left out."""
+    """The value as the request holds it. None, and zero however written, become the 0 that a request leaves out."""
     return 0 if value is None or PenaltyBucket.from_dollars(value) is PenaltyBucket.ZERO else value
 
 

@@ -1,4 +1,4 @@
-"""How a pod and its like lie to each other: gangs, limits per node, spread. Of other pods a request says nothing."""
+"""How a pod is placed among its replicas: gangs, limits per node, spread. A request says nothing about other pods."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ _WISH: WhenUnsatisfiable = "ScheduleAnyway"
 
 
 class Placing(msgspec.Struct, frozen=True):
-    """What a request can say of it, and complaints about the rest."""
+    """What a request can express of the pod's placement, and complaints about the rest."""
 
     co_location: CoLocation | None
     max_per_node: int | None
@@ -24,7 +24,7 @@ class Placing(msgspec.Struct, frozen=True):
 
 
 def placing(pod: Pod) -> Placing:
-    """What the pod requires of itself and its like."""
+    """What the pod requires of its own placement and that of its replicas."""
     complaints: list[Complaint] = []
     affinity = pod.spec.affinity
     together = _own_terms(pod, None if affinity is None else affinity.pod_affinity, "podAffinity", complaints)
@@ -53,7 +53,7 @@ def placing(pod: Pod) -> Placing:
 def _own_terms(
     pod: Pod, affinity: PodAffinity | None, name: str, complaints: list[Complaint]
 ) -> Iterator[PodAffinityTerm]:
-    """The terms that select the pod itself; a complaint about each that selects others."""
+    """The terms that select the pod itself. A term that selects other pods leads to a complaint."""
     for term in () if affinity is None else affinity.required:
         namespaces = set(term.namespaces)
         if term.namespace_selector is None and not namespaces:
@@ -114,7 +114,7 @@ def _spread(pod: Pod, complaints: list[Complaint]) -> dict[tuple[str, WhenUnsati
 
 
 def _unspeakable(each: PodTopologySpreadConstraint, labels: Mapping[str, str]) -> str:
-    """Why a spread cannot be asked for, or nothing. A wish that cannot is passed over without a word."""
+    """Why a request cannot express a spread; empty where it can."""
     if each.topology_key == HOST_NAME:
         return "is over nodes, which no CapacityRequest can say; capacity is asked for without it"
     if each.label_selector is None or not selects(each.label_selector, labels):
@@ -123,7 +123,7 @@ def _unspeakable(each: PodTopologySpreadConstraint, labels: Mapping[str, str]) -
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """True if the selector selects a pod with these labels, as Kubernetes reads it."""
+    """Whether the selector selects a pod with these labels, as Kubernetes reads it."""
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return False
     allowed = {"Exists": PRESENT, "DoesNotExist": MISSING}

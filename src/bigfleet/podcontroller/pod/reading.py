@@ -1,4 +1,4 @@
-"""A pod, read: whether it is demand, and what it asks for. Small, and all that is kept of the pod."""
+"""Reads a pod: whether a machine may be bought for it, and what it asks for. All that is kept of a pod is here."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _PREFIX = "cr-pod-"
 
 
 class PodDemand(msgspec.Struct, frozen=True):
-    """What a pod asks for, whatever the defaults of penalties and wherever it will be placed."""
+    """What a pod asks for, before penalty defaults and the choice between alternatives."""
 
     spec: CapacityRequestSpec
     alternatives: tuple[Box, ...]
@@ -30,7 +30,7 @@ class PodDemand(msgspec.Struct, frozen=True):
     priority_class: str
 
     def request(self, defaults: Defaults, node_labels: Mapping[str, str] | None = None) -> CapacityRequestSpec:
-        """The request: of several alternatives the first that the pod's node meets, else the first."""
+        """The request's content. Of several alternatives it has the first that the pod's node meets, else the first."""
         count = self.penalties.over(defaults.get(self.priority_class, Penalties()))
         here = [box for box in self.alternatives if node_labels is not None and holds(box, node_labels)]
         requirements: tuple[SelectorRequirement, ...] = written((here or self.alternatives)[0])
@@ -43,7 +43,7 @@ class PodDemand(msgspec.Struct, frozen=True):
 
 
 class PodReading(msgspec.Struct, frozen=True):
-    """A pod as the controller knows it. Without an demand it gets no request."""
+    """A pod as the controller knows it. A pod without `demand` gets no request."""
 
     namespace: str
     name: str
@@ -67,21 +67,21 @@ def read(pod: Pod) -> PodReading:
 
 
 def no_demand(pod: Pod) -> bool:
-    """True for pods that no machine is bought for."""
+    """Whether no machine is bought for the pod."""
     return (
         has_ended(pod)
         # The operator reports daemons with the roll-up, and a mirror pod belongs to its node.
         or is_daemon(pod)
         or is_mirror(pod)
-        # Whoever gated it does not want it to run yet.
+        # A gated pod is not meant to run yet.
         or bool(pod.spec.scheduling_gates)
-        # It was deleted before it found a place, and will never run.
+        # A pod that was deleted before it was placed will never run.
         or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
     )
 
 
 def request_name(pod_name: str, uid: str) -> str:
-    """One name for one pod's life, so that a request cannot be made twice."""
+    """The name of a pod's request. It is fixed for the pod's life, so that the request cannot be made twice."""
     ending = "-" + hashlib.blake2b(uid.encode(), digest_size=5).hexdigest()
     room = _MAX_NAME - len(_PREFIX) - len(ending)
     return _PREFIX + pod_name[:room].rstrip("-.") + ending
