@@ -1,7 +1,7 @@
-"""One provider as a shard sees it: the six calls, domain types in and out.
+"""One provider as a shard sees it: the six calls, with types of the model in and out.
 
-Every attempt of a mutating call carries a token of its own, only what may heal by itself is tried again, and nothing
-a provider says is taken unchecked.
+Every attempt of a mutating call carries a fencing token of its own. A call is tried again only after errors that may
+pass. Everything that a provider answers is checked.
 """
 
 import asyncio
@@ -53,27 +53,29 @@ PACE = Pace(first_wait=0.25, longest_wait=5.0, certain=0.0)
 """The waits between two attempts. Nothing of them is certain: shards that a provider failed together spread out."""
 
 PAGE_ROWS = 10_000
-"""Machines asked for in one answer to List: some 5 MB, half a second's work."""
+"""Machines asked for in one answer to List: some 5 MB, which take half a second to read."""
 
-# All attempts of a call together take at most so many times what one may.
+# All attempts of a call together may take so many times as long as one attempt.
 _PATIENCE = 2
 _RETRIED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 _READS = frozenset({"Get", "List"})
 _SERVICE = pb.DESCRIPTOR.services_by_name["CapacityProvider"].full_name
-# Beyond what any shard holds; a provider that goes on for ever must not fill the memory.
+# More than any shard holds. A provider whose list never ends must not fill the memory.
 _MOST_MACHINES = 5_000_000
 _MOST_CURSOR_BYTES = 64 * 1024
-# Refusals of one answer that are logged; all are counted.
+# Refused records of one answer that are logged; all of them are counted.
 _LOGGED_REFUSALS = 10
+# Characters of a provider's text that a log line holds.
+_SHOWN = 200
 
 
 def provider_dialer(name: str, address: Address, tls: LiveTLS | None) -> Dialer:
-    """How a provider is reached: over TLS it must be the one of that name."""
+    """A dialer for a provider. Over TLS the server must be the provider of that name."""
     return Dialer(address, Identity(Kind.PROVIDER, name), tls, PROVIDER_CHANNEL_OPTIONS)
 
 
 class ProviderClient:
-    """The calls of one provider. Errors are those of `bigfleet.provider.errors`; cancelling one ends it at once."""
+    """The calls of one provider. Errors are those of `provider.errors`; cancelling a call ends it at once."""
 
     def __init__(
         self,
@@ -91,13 +93,13 @@ class ProviderClient:
         self._pace, self._attempts, self._page_rows = pace, attempts, page_rows
 
     async def create(self, machine_id: str) -> Ack:
-        """Ask for a speculative machine to be made real."""
+        """Ask the provider to create a speculative machine."""
         return await self._mutate(Call.CREATE, machine_id, pb.CreateRequest)
 
     async def configure(
         self, machine_id: str, cluster_id: str, bootstrap_blob: bytes, shard_metadata: Mapping[str, str]
     ) -> Ack:
-        """Ask for an idle machine to join a cluster, and for the metadata to be kept with it."""
+        """Ask for an idle machine to join a cluster, and for the metadata to be kept with the machine."""
         request = partial(
             pb.ConfigureRequest, cluster_id=cluster_id, bootstrap_blob=bootstrap_blob, shard_metadata=shard_metadata
         )
@@ -108,7 +110,7 @@ class ProviderClient:
         return await self._mutate(Call.DRAIN, machine_id, partial(pb.DrainRequest, grace_period_seconds=grace_seconds))
 
     async def delete(self, machine_id: str) -> Ack:
-        """Ask for an idle machine to be given back."""
+        """Ask the provider to take an idle machine back."""
         return await self._mutate(Call.DELETE, machine_id, pb.DeleteRequest)
 
     async def get(self, machine_id: str) -> Answer:
@@ -134,7 +136,7 @@ class ProviderClient:
     async def pages(
         self, since: bytes = b"", selector: Sequence[Requirement] = ()
     ) -> AsyncGenerator[MachinePage, None]:
-        """The same, page by page: a later row about a machine replaces an earlier one, the last cursor is the next."""
+        """What `list` gives, page by page. A later row about a machine replaces an earlier one."""
         walk = Walk(since, self._page_rows)
         while walk.request is not None:
             page = await self._page(walk.request, selector)
@@ -142,7 +144,7 @@ class ProviderClient:
             yield page
 
     async def close(self) -> None:
-        """Hang up. Whoever means it for good cancels the running calls first: they would dial anew."""
+        """Close the connection. Calls that run would dial anew, so cancel them first."""
         await self._dialer.hang_up()
 
     async def _mutate(
@@ -171,7 +173,7 @@ class ProviderClient:
             raise self._broken(method, machine_id, "machine", "is missing from the ack")
         ack = Ack(message.operation_id, *self._record(method, machine_id, message.machine))
         if not ack.operation_id:
-            # The transition runs all the same, and its end is seen by the machine's state.
+            # The transition runs all the same; its end shows in the machine's state.
             self._report(Refusal(machine_id, "structural", "operation_id", "is empty"), method)
         problem = misfit(call, ack.machine, cluster_id, metadata)
         if problem is not None:
@@ -179,7 +181,7 @@ class ProviderClient:
         return ack
 
     def _record(self, method: str, machine_id: str, message: pb.Machine) -> tuple[Machine, Refusal | None]:
-        """The one machine in an answer; a bad price or probability leaves the rest of it."""
+        """The machine in an answer. With a bad price or probability, the rest of the record is taken."""
         if message.id != machine_id:
             raise self._broken(method, machine_id, "id", f"the answer is about machine {quoted(message.id)}")
         try:
@@ -209,7 +211,7 @@ class ProviderClient:
         return page
 
     async def _call(self, method: str, machine_id: str, sent: Callable[[], bytes], deadline: float) -> bytes:
-        """The answer's bytes, after as many attempts as may help; `sent` makes each attempt's request anew."""
+        """The bytes of the answer, after several attempts where that may help. `sent` makes each attempt's request."""
         clock, attempt = self._pace.clock, 0
         ends = clock() + _PATIENCE * deadline
         while True:
@@ -237,14 +239,14 @@ class ProviderClient:
     async def _attempt(self, method: str, sent: bytes, deadline: float) -> bytes:
         try:
             channel = await self._dialer.channel()
-            # Bytes in, bytes out: lists are decoded off the event loop.
+            # Messages stay bytes here, because lists are decoded off the event loop.
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{_SERVICE}/{method}")
             return await call(sent, timeout=deadline)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled us: the channel was closed under the call, being replaced or hung up.
+            # This task was not cancelled: the channel was closed during the call.
             raise DialError(self._dialer.address, "the connection was closed during the call") from None
 
     def _decoded(self, method: str, machine_id: str, kind: type[M], raw: bytes) -> M:
@@ -270,7 +272,7 @@ class ProviderClient:
             "provider_broke_contract",
             provider=self.name,
             method=method,
-            machine=refusal.machine_id[:200],
-            field=refusal.field[:200],
+            machine=refusal.machine_id[:_SHOWN],
+            field=refusal.field[:_SHOWN],
             rule=refusal.rule,
         )

@@ -1,6 +1,6 @@
-"""From the bytes of a MachineList to machines, in steps short enough to take turns with an event loop.
+"""Reads the bytes of a MachineList in short steps, so that other tasks run between them.
 
-Half a million machines in one message are legal; decoding them in one go would hold the interpreter for a second.
+One message may hold half a million machines; decoding it in one go would hold the interpreter for seconds.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,18 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 # A few hundred machines: some milliseconds of decoding and converting.
 _SLICE_BYTES = 256 * 1024
-# Field numbers 1 and 2, both length-delimited: all that a MachineList has.
+# The tags of fields 1 and 2 of a MachineList, which has no others; both are length-delimited.
 _TAGS = frozenset({0x0A, 0x12})
+# Each byte of a varint has 7 bits of the number; the eighth bit says that more bytes follow.
+_VARINT_BITS, _VARINT_MASK, _VARINT_MORE = 7, 0x7F, 0x80
+# No length needs a larger shift; a longer varint is malformed.
+_MAX_SHIFT = 35
 
 
 def slices(raw: bytes, size: int = _SLICE_BYTES) -> Iterator[bytes]:
     """Cut a serialized MachineList between its fields into parts of about `size` bytes, each a MachineList of its own.
 
-    What cannot be followed is left in one piece for protobuf to judge.
+    Bytes that are no MachineList are left in one piece, and protobuf refuses them.
     """
     end = len(raw)
     start = at = 0
@@ -32,9 +36,9 @@ def slices(raw: bytes, size: int = _SLICE_BYTES) -> Iterator[bytes]:
         while at < end:
             byte = raw[at]
             at += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80 or shift > 35:
+            length |= (byte & _VARINT_MASK) << shift
+            shift += _VARINT_BITS
+            if byte < _VARINT_MORE or shift > _MAX_SHIFT:
                 break
         at += length
         if at - start >= size and at <= end:
@@ -45,19 +49,21 @@ def slices(raw: bytes, size: int = _SLICE_BYTES) -> Iterator[bytes]:
 
 
 class PageReader:
-    """Reads one answer to List, a slice at a time; DecodeError where the bytes are no MachineList."""
+    """Reads one answer to List slice by slice. DecodeError where the bytes are no MachineList."""
 
     def __init__(self, raw: bytes) -> None:
         self._slices = slices(raw)
         self._machines: dict[str, Machine] = {}
         self._refused: list[Refusal] = []
-        self._spoken_of: set[str] = set()
+        #: Ids of the records read so far.
+        self._seen: set[str] = set()
+        #: Ids that several records have.
         self._twins: set[str] = set()
         self._rows = 0
         self._revision = b""
 
     def step(self) -> bool:
-        """Read the next slice; False if there was none."""
+        """Read the next slice. Returns False where there was none."""
         part = next(self._slices, None)
         if part is None:
             return False
@@ -66,11 +72,11 @@ class PageReader:
         self._revision = message.revision or self._revision
         for record in message.machines:
             machine_id = record.id
-            if machine_id in self._spoken_of:
+            if machine_id in self._seen:
                 self._twins.add(machine_id)
                 continue
             if machine_id:
-                self._spoken_of.add(machine_id)
+                self._seen.add(machine_id)
             try:
                 self._machines[machine_id] = machine_from_wire(record)
             except MachineRefusedError as error:
@@ -78,7 +84,7 @@ class PageReader:
         return True
 
     def page(self) -> MachinePage:
-        """What all slices came to. Of two records with one id in one answer neither is known to be the true one."""
+        """The page that the slices make. Records that share an id are all refused, as none is known to be right."""
         machines = {i: machine for i, machine in self._machines.items() if i not in self._twins}
         refused = [refusal for refusal in self._refused if refusal.machine_id not in self._twins]
         refused += (Refusal(i, "structural", "id", "stands in one answer more than once") for i in sorted(self._twins))

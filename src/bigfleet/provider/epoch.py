@@ -1,6 +1,6 @@
-"""Which life of its shard a process is: a number in a small file, raised and durable before use (protocol.md 10).
+"""A shard's epoch: a number in a small file that each start raises, on disk before it is used (protocol.md 10).
 
-The file is four lines that a person can read, with a checksum so that a slip or a torn write is not taken for one:
+The file has four lines that a person can read. A checksum tells a mistake or a torn write from an epoch:
 
     bigfleet epoch 1
     shard eu-1
@@ -21,7 +21,7 @@ from typing import Self
 from bigfleet.transport.identity import Identity, Kind
 
 MAX_EPOCH = 2**63 - 1
-"""What the wire can carry."""
+"""The largest epoch that the wire can carry."""
 
 _FIRST_LINE = "bigfleet epoch 1"
 _FILE = re.compile(
@@ -35,7 +35,7 @@ _RESTORE = (
 
 
 class EpochError(Exception):
-    """An epoch that cannot be had: which file, why, and what to do."""
+    """No epoch can be had; the text names the file, the problem and what to do."""
 
     def __init__(self, path: Path, problem: str, advice: str) -> None:
         self.path = path
@@ -43,7 +43,7 @@ class EpochError(Exception):
 
 
 class EpochFile:
-    """A shard's epoch, with the file locked for as long as the process holds this: one shard id, one life at a time."""
+    """A shard's epoch. Its file is locked until `close`, so that one process at a time is this shard."""
 
     def __init__(self, path: Path, shard_id: str, epoch: int, lock: int) -> None:
         self.path, self.shard_id = path, shard_id
@@ -51,8 +51,8 @@ class EpochFile:
 
     @classmethod
     def start(cls, path: Path, shard_id: str, *floors: int, clock: Callable[[], float] = time.time) -> Self:
-        """Begin a new life above the last one and above every floor; a missing file makes the clock a floor."""
-        # Refuses an id that no certificate could name, and that might not survive the file.
+        """Lock the file and take an epoch above the last one and all floors. Without a file, the clock is a floor."""
+        # Refuses an id that no certificate can name and that the file might not hold.
         Identity(Kind.SHARD, shard_id)
         lock = _locked(path, shard_id)
         try:
@@ -66,11 +66,11 @@ class EpochFile:
 
     @property
     def epoch(self) -> int:
-        """The present epoch; it is on disk."""
+        """The present epoch, which is on disk."""
         return self._epoch
 
     def raise_above(self, *floors: int) -> int:
-        """Take an epoch above the present one and all these, durably; the new epoch."""
+        """Take an epoch above the present one and all floors, write it to disk and return it."""
         epoch = 1 + max(self._epoch, 0, *floors)
         if epoch > MAX_EPOCH:
             raise EpochError(
@@ -83,7 +83,7 @@ class EpochFile:
         return epoch
 
     def close(self) -> None:
-        """Let go of the lock; the epoch must not be used any more."""
+        """Release the lock. The epoch must not be used afterwards."""
         os.close(self._lock)
 
 
@@ -93,7 +93,7 @@ def _text(shard_id: str, epoch: int) -> str:
 
 
 def _locked(path: Path, shard_id: str) -> int:
-    # A file of its own: a rename over the locked one would leave the lock on what is no longer there.
+    # The lock is a file of its own: the epoch file is replaced, and a lock on it would stay with the old file.
     with _io(path, "be locked"):
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -109,7 +109,7 @@ def _locked(path: Path, shard_id: str) -> int:
 
 
 def _read(path: Path, shard_id: str) -> int | None:
-    """The epoch on file, or None where there is no file."""
+    """The epoch in the file, or None where there is no file."""
     with _io(path, "be read"):
         try:
             with path.open("rb") as file:
@@ -129,7 +129,7 @@ def _read(path: Path, shard_id: str) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file so that, whenever the machine stops, the old content or the new is there whole."""
+    """Replace the file in one step: if the machine stops, either the old or the new content is there."""
     with _io(path, "be written"):
         descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -1,6 +1,6 @@
-"""What a call to a provider can come to besides an answer. Each error names provider, method, machine and cause.
+"""The errors of calls to a provider. Each names the provider, the method, the machine and the cause.
 
-A provider's words are not ours: they are quoted and cut before they reach a log.
+A provider's text is foreign: it is quoted and cut before it reaches a log.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _SHOWN = 200
 
 
 class ProviderError(Exception):
-    """A call that brought no answer to use. `code` is the gRPC status, None where the provider sent none."""
+    """A call without a usable answer. `code` is the gRPC status, None where the provider sent none."""
 
     def __init__(self, provider: str, method: str, machine_id: str, problem: str, code: str | None = None) -> None:
         self.provider, self.method, self.machine_id, self.code = provider, method, machine_id, code
@@ -27,11 +27,11 @@ class NotFoundError(ProviderError):
 
 
 class UnsupportedError(ProviderError):
-    """The provider cannot do this at all, as giving hardware back that is ours."""
+    """The provider does not offer this call, as a data centre does not take its own machines back."""
 
 
 class FencedError(ProviderError):
-    """The provider has seen a newer token of this shard on this machine. Never tried again."""
+    """The provider has seen a newer token of this shard for this machine. The call is not tried again."""
 
 
 class InvalidError(ProviderError):
@@ -39,27 +39,27 @@ class InvalidError(ProviderError):
 
 
 class RefusedError(ProviderError):
-    """The provider did not do it: illegal in the machine's present state (ABORTED), or failed in its own way."""
+    """The provider refused: the call is illegal in the machine's state (ABORTED), or failed for another reason."""
 
 
 class ForbiddenError(ProviderError):
-    """The provider does not take this call from us."""
+    """The provider does not accept this call from this shard."""
 
 
 class ExhaustedError(ProviderError):
-    """The provider is out of stock, or we are beyond a limit of its."""
+    """The provider is out of stock, or a limit of the provider is reached."""
 
 
 class UnavailableError(ProviderError):
-    """No answer within all attempts. Whether the call took effect is unknown; the next Get tells."""
+    """No attempt was answered. Whether the call took effect is unknown until the next Get."""
 
 
 class BrokenContractError(ProviderError):
-    """An answer that the contract does not allow; nothing in it was taken."""
+    """The answer breaks the contract; nothing in it was taken."""
 
 
 class AckMismatchError(ProviderError):
-    """An ack whose machine is not what was asked for: nothing was done for us, and `ack` is how it really stands."""
+    """The machine in the ack is not as the call asked. The call has done nothing; `ack` shows the machine as it is."""
 
     def __init__(self, provider: str, method: str, ack: Ack, problem: str) -> None:
         self.ack = ack
@@ -82,10 +82,10 @@ _ERRORS: Mapping[grpc.StatusCode, type[ProviderError]] = MappingProxyType(
 
 
 def error_of(code: grpc.StatusCode) -> type[ProviderError]:
-    """The error that a status stands for."""
+    """The class of error for a gRPC status."""
     return _ERRORS.get(code, RefusedError)
 
 
 def quoted(text: str) -> str:
-    """A peer's text as it may stand in a log: quoted and cut."""
+    """A peer's text, quoted and cut for a log."""
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"

@@ -1,15 +1,15 @@
-"""Walking a list page by page: what to ask next, and when it is over. Pages in, questions out; no I/O.
+"""Walks a list page by page: decides what to ask next, and when the list is complete. No I/O.
 
-The contract has no mark for a last page. A provider may give fewer rows than asked for and still have more, machines
-change while the walk runs, and some providers keep no cursors or ignore them. So a full walk is over only when
-nothing can be missing, and where pages make no sense everything is asked for in one answer, which needs no judgement.
+The contract has no mark for the last page. A provider may give fewer rows than asked for and still have more, machines
+change during the walk, and some providers keep no cursors or ignore them. So a full walk ends only when nothing can be
+missing. Where a provider's pages make no sense, everything is asked for in one answer.
 """
 
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
-# Pages in a row that tell of no machine unseen, and pages in all, after which paging is given up.
+# Paging is given up after so many pages in succession without a new machine, or so many pages in all.
 _STALE_PAGES = 16
 _MOST_PAGES = 10_000
 
@@ -22,7 +22,7 @@ class PageRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Walk:
-    """One walk from a cursor, or from nothing for a full one. `request` is the next call, None once it is over."""
+    """One walk, from a cursor or, where that is empty, over everything. `request` is the next call, None at the end."""
 
     def __init__(self, since: bytes, limit: int) -> None:
         self.request: PageRequest | None = PageRequest(since, limit)
@@ -38,21 +38,21 @@ class Walk:
         first = not self._pages
         self._pages += 1
         if asked.limit == 0 or rows > limit:
-            # More than asked for comes from a provider that knows no limit, and so left nothing out.
+            # A provider that gives more than asked for ignores limits, so it has left nothing out.
             return self._end()
         if not revision:
-            # Without cursors a page that is not cut is all there is, and one that is cannot be continued.
+            # Without a cursor, a page that is not full is everything, and a full page cannot be continued.
             return self._end() if first and rows < limit else self._ask_whole()
         if not rows or (self._since and rows < limit):
-            # What a delta may still lack comes with the next one, its cursor being kept.
+            # Changes that are missing here come with the next walk, which starts at this cursor.
             return self._end()
         fresh = not ids <= self._seen
         repeated = not first and self._seen <= ids
         if repeated or revision == asked.since:
-            # The same again, or a cursor that stands still: this provider does not go by cursors.
+            # The same machines again, or the same cursor: this provider ignores cursors.
             return self._ask_whole()
         if rows < self._largest and not fresh:
-            # It could have given more, and all it had was machines that changed behind us.
+            # A page smaller than earlier ones and without a new machine: only changes of machines seen before are left.
             return self._end()
         self._seen |= ids
         self._largest = max(self._largest, rows)

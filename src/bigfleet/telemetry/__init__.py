@@ -1,4 +1,4 @@
-"""Logs, metrics and health: what a program tells the people who run it.
+"""Logs, metrics, traces and health: what a program tells the people who run it.
 
-Names of metrics and log fields live here; what they mean is known by the layers above.
+The names of metrics are here; the layers above know what they count.
 """

@@ -1,4 +1,4 @@
-"""How metrics are declared and made: a class body is the table, an instance is that table on one registry."""
+"""How metrics are declared and made: a class lists the metrics, and an instance has them on one registry."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Label:
 
 
 class Family(Generic[M]):
-    """The series of one metric by label values, each looked up once and then kept.
+    """The series of one metric by label values; each is looked up once.
 
     The library's own `labels()` takes a lock and converts every value; this is one dict access on a hot path.
     """
@@ -33,7 +33,7 @@ class Family(Generic[M]):
         self._metric: M = metric
         self._labels = labels
         self._series: dict[tuple[str, ...], M] = {}
-        # A counter that is absent until its first event hides that event from rate().
+        # rate() does not see the first event of a counter that did not exist before it.
         if isinstance(metric, Counter) and all(label.values for label in labels):
             for values in product(*(label.values for label in labels)):
                 self.of(*values)
@@ -44,7 +44,7 @@ class Family(Generic[M]):
         return self._bind(values) if series is None else series
 
     def forget(self, *values: str) -> None:
-        """Stop showing a series, as when a cluster has left for good."""
+        """Drop a series, as when a cluster has left for good."""
         if self._series.pop(values, None) is not None:
             self._metric.remove(*values)
 
@@ -58,7 +58,7 @@ class Family(Generic[M]):
 
 
 class Declared(Generic[T]):
-    """One row of a table: what the catalogue of metrics says of a metric, and how to make it on a registry."""
+    """One metric of a table: what the catalogue of metrics says of it, and how to make it on a registry."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Declared(Generic[T]):
         self.kind, self.name, self.text, self.labels, self.make = kind, name, text, labels, make
 
     def __get__(self, instance: object, owner: type) -> T:
-        # Instances hold what was made under the same name, and that is found before this.
+        # An instance has the metric itself under this name, which Python finds first.
         raise AttributeError(f"{self.name} exists on instances of {owner.__name__} only")
 
 
 class MetricTable:
-    """Base of a program's metrics: makes every declared one on the given registry, and lets none be replaced."""
+    """The base of a program's metrics: makes every declared metric on a registry, and lets none be replaced."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         for attribute, declared in vars(type(self)).items():

@@ -1,4 +1,4 @@
-"""What a program knows of its own health: whether its event loop turns, and what it still waits for."""
+"""The health of a program: whether its event loop runs, and which conditions of readiness hold."""
 
 import asyncio
 import time
@@ -7,10 +7,10 @@ _BEAT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """The last sign of life of an event loop, read from another thread.
+    """When an event loop last gave a sign of life; another thread reads it.
 
-    The longest pause that is no fault is the garbage collector's or a paged-out process's; a loop silent for
-    `allowed_silence` seconds is stuck, and a restart is the cure.
+    A loop that is silent for `allowed_silence` seconds is stuck, and a restart cures it. Shorter pauses are no fault:
+    the garbage collector makes them, and so does swapping.
     """
 
     def __init__(self, allowed_silence: float = 30.0) -> None:
@@ -18,7 +18,7 @@ class Heartbeat:
         self._last = time.monotonic()
 
     def beat(self) -> None:
-        """Say that the loop turns."""
+        """Note that the loop runs."""
         self._last = time.monotonic()
 
     def silence(self) -> float:
@@ -26,14 +26,14 @@ class Heartbeat:
         return time.monotonic() - self._last
 
     async def keep(self) -> None:
-        """Beat for as long as the loop turns; run it as a task of the loop to be watched."""
+        """Beat until cancelled. Run it as a task of the loop that is watched."""
         while True:
             self.beat()
             await asyncio.sleep(_BEAT_SECONDS)
 
 
 class Readiness:
-    """Named conditions that must all hold before a program takes traffic; none holds at first."""
+    """The conditions that must all hold before a program takes traffic. At first none holds."""
 
     def __init__(self, *conditions: str) -> None:
         # The keys never change, so that another thread may read while one is set.
@@ -44,7 +44,7 @@ class Readiness:
         self._set(condition, None)
 
     def fail(self, condition: str, why: str) -> None:
-        """The condition does not hold, or no longer."""
+        """The condition does not hold."""
         self._set(condition, why)
 
     def unmet(self) -> list[str]:

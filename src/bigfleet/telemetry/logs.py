@@ -1,8 +1,8 @@
-"""One pipeline for everything a program logs: JSON lines, or colour when a person is watching the terminal.
+"""One pipeline for all that a program logs: JSON lines, or coloured text on a terminal.
 
 An event is a name in snake_case under `event`, with ids and figures as fields. Bootstrap blobs, tokens, keys and
-shard_metadata are never passed to a logger; bytes that slip through are shown as their length only, and tracebacks
-carry no local variables.
+shard_metadata are never passed to a logger. Bytes are shown as their length only, and tracebacks carry no local
+variables.
 """
 
 import logging
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
 
 class _PipelineHandler(logging.StreamHandler[TextIO]):
-    """Our handler, told apart from others' so that configuring again replaces it."""
+    """The handler of this pipeline; its class lets `configure` find and replace it."""
 
 
 def configure(level: Level, stream: TextIO | None = None) -> None:
@@ -44,7 +44,7 @@ def configure(level: Level, stream: TextIO | None = None) -> None:
         processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.stdlib.LoggerFactory(),
-        # A cached logger would keep the level and stream of the configuration before.
+        # A cached logger would keep the level and the stream of an earlier configuration.
         cache_logger_on_first_use=False,
     )
     handler = _PipelineHandler(stream)
@@ -65,7 +65,7 @@ def configure(level: Level, stream: TextIO | None = None) -> None:
 def bound_ids(
     *, shard: str | None = None, cluster: str | None = None, machine: str | None = None, operation: str | None = None
 ) -> Iterator[None]:
-    """Put these ids on every event logged inside, by whatever code; tasks started inside inherit them."""
+    """Put these ids on every event that is logged in the body, and in tasks that are started there."""
     ids = {"shard": shard, "cluster": cluster, "machine": machine, "operation": operation}
     with structlog.contextvars.bound_contextvars(**{name: value for name, value in ids.items() if value is not None}):
         yield

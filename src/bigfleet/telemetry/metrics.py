@@ -1,4 +1,4 @@
-"""Every metric of every program: name, labels, the values a label may take, and buckets.
+"""Every metric of every program: name, labels, the values that a label may take, and buckets.
 
 Names and values are a contract with dashboards and alerts; each program makes its own table on its own registry.
 """
@@ -24,15 +24,15 @@ from bigfleet.telemetry.families import (
 
 # Decisions and passes over caches: from a millisecond to the ten seconds between two cycles.
 _PASS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-# One question to another program and its answer, up to where callers give up.
+# One call to another program, up to the time after which callers give up.
 _EXCHANGE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-# What a cloud or a data centre takes: seconds for warm hosts, past the 30 minutes after which an action is given up.
+# What a cloud or a data centre takes: from seconds for warm hosts to beyond the 30 minutes that an action may take.
 _HARDWARE = (1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0)
 
 _ACTION = Label("kind", ("Bootstrap", "Provision", "Reclaim", "Preempt", "Delete"))
 _BUCKET = Label("interruption_penalty_bucket", tuple(bucket.label for bucket in PenaltyBucket))
 _STATE = Label("state", tuple(state.label for state in MachineState))
-# The contract lists four; a provider that names none is counted all the same, or the states would not add up.
+# The contract lists four types. Machines without one are counted too, or the states would not add up.
 _CAPACITY_TYPE = Label("capacity_type", tuple(kind.label for kind in CapacityType))
 _CYCLE_PHASE = Label("phase", ("reconcile", "phase1", "phase2", "phase3", "execute"))
 _METHOD = Label("method", ("Create", "Configure", "Drain", "Delete", "Get", "List"))
@@ -189,10 +189,10 @@ class ProviderMetrics(MetricTable):
 def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     """The registry in the format that an Accept header asks for, and that format's content type."""
     try:
-        # Parts of the header come back in the content type, so a folded line must not get in.
+        # Parts of the header come back in the content type, so it must be one line of printable text.
         encode, content_type = choose_encoder(accept if accept.isascii() and accept.isprintable() else "")
     except TypeError:
-        # What the library makes of a version that is not all numbers.
+        # The library raises this for a version that is not made of numbers.
         encode, content_type = choose_encoder("")
     return encode(_ContractNames(registry)), content_type
 

@@ -1,4 +1,4 @@
-"""Spans to an OpenTelemetry collector, for whoever asks where the time of a cycle or a call went. Off by default.
+"""Spans to an OpenTelemetry collector, which show where the time of a cycle or a call went. Off by default.
 
 OpenTelemetry is an optional dependency, imported only where an endpoint is named; without one a span costs a method
 call. Its own environment variables (OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER and so on) hold.
@@ -30,7 +30,7 @@ class Tracing(Protocol):
         """A span for as long as the body runs, a child of the one around it; an exception marks it as failed."""
 
     def close(self, within: float = _CLOSE_SECONDS) -> None:
-        """Send what is still there, for so many seconds at most, and end. It blocks: call it from a thread."""
+        """Send the spans that are left, for at most so many seconds, and end. It blocks: call it from a thread."""
 
 
 def tracer(endpoint: str, service: str) -> Tracing:
@@ -48,7 +48,7 @@ def tracer(endpoint: str, service: str) -> Tracing:
             "add it with pip install 'bigfleet[tracing]', or name no endpoint"
         ) from error
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
-    # The program closes it; a handler at exit would wait for the collector a second time.
+    # The program itself closes it; a handler at exit would wait for the collector a second time.
     provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return _On(exporter, provider)
@@ -71,7 +71,7 @@ class _On:
         return self._tracer.start_as_current_span(name, attributes=attributes)
 
     def close(self, within: float = _CLOSE_SECONDS) -> None:
-        # The provider waits for thirty seconds if it must; once the exporter is shut, whatever is left fails at once.
+        # The provider may wait for thirty seconds. Once the exporter is shut down, what is left fails at once.
         alarm = threading.Timer(within, self._exporter.shutdown)
         alarm.start()
         try:

@@ -8,12 +8,14 @@ from ipaddress import AddressValueError, IPv6Address
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 _PORT = re.compile(r"[0-9]{1,5}")
+_MAX_PORT = 65535
+_MAX_HOST = 253
 # The size of sockaddr_un.sun_path on Linux, less its closing zero byte.
 _UNIX_PATH_BYTES = 107
 
 
 class AddressError(ValueError):
-    """A text that is no address of ours; the message names it and says what fits."""
+    """A text that is no address; the error quotes it and says what fits."""
 
     def __init__(self, text: str, problem: str) -> None:
         super().__init__(f"address {text!r}: {problem}")
@@ -77,8 +79,8 @@ def _parse_unix(text: str) -> UnixAddress:
 
 def _parse_tcp(text: str) -> TCPAddress:
     host, colon, port = text.rpartition(":")
-    if not colon or _PORT.fullmatch(port) is None or int(port) > 65535:
-        raise AddressError(text, "expected HOST:PORT with a port from 0 to 65535")
+    if not colon or _PORT.fullmatch(port) is None or int(port) > _MAX_PORT:
+        raise AddressError(text, f"expected HOST:PORT with a port from 0 to {_MAX_PORT}")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         try:
@@ -87,6 +89,6 @@ def _parse_tcp(text: str) -> TCPAddress:
             raise AddressError(text, f"{host!r} is no IPv6 address") from error
     elif ":" in host:
         raise AddressError(text, "an IPv6 address goes in brackets, as in [::1]:7780")
-    elif host and (len(host) > 253 or _HOST.fullmatch(host) is None):
+    elif host and (len(host) > _MAX_HOST or _HOST.fullmatch(host) is None):
         raise AddressError(text, f"{host!r} is no host name or IP address")
     return TCPAddress(host, int(port))

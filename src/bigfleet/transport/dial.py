@@ -1,7 +1,7 @@
-"""Channels to another BigFleet program that are checked when made and made anew when they no longer hold.
+"""Channels to another BigFleet program. The server is checked when a channel is made.
 
-A user asks `channel()` before each call or session and keeps nothing; that is how a renewed leaf on either side, a
-server that moved and a lost connection are all picked up.
+A caller asks for `channel()` before each call or session and keeps nothing. So it always gets a channel that uses the
+present certificates and reaches the server where it is now.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ class Dialer:
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def channel(self) -> grpc.aio.Channel:
-        """A connected channel to the server that was checked, or DialError at once; backing off is the caller's."""
+        """A connected channel to a server that was checked; DialError at once where there is none."""
         leaf = self._tls.leaf() if self._tls is not None else None
         if self._channel is not None and leaf is self._leaf and _is_connected(self._channel):
             return self._channel
         if self._dialling is None or self._dialling.done():
             self._dialling = asyncio.create_task(self._dial(leaf))
-            # Every caller may have given up by the time it fails.
+            # Nobody may be waiting any more when the dialling fails.
             self._dialling.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._dialling)
 
     async def hang_up(self) -> None:
-        """Close whatever is open, ending calls that run; the next `channel()` dials anew."""
+        """Close all channels, which ends the calls on them. The next `channel()` dials anew."""
         tasks = [*self._retiring, *([self._dialling] if self._dialling is not None else [])]
         for task in tasks:
             task.cancel()

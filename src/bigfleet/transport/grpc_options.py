@@ -1,4 +1,4 @@
-"""Every gRPC channel and server option that BigFleet sets, and why it has that value."""
+"""The gRPC options of channels and servers, each with the reason for its value."""
 
 Options = tuple[tuple[str, int], ...]
 
@@ -21,7 +21,7 @@ _TOLERATED_PING_INTERVAL_MS = _KEEPALIVE_TIME_MS // 3
 _KEEPALIVE: Options = (
     ("grpc.keepalive_time_ms", _KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-    # The library's default stops pinging after two without data, which is just when they are needed.
+    # By default the library stops after two pings without data, which is when pings are needed.
     ("grpc.http2.max_pings_without_data", 0),
 )
 
@@ -49,7 +49,7 @@ PROVIDER_SERVER_OPTIONS: Options = (
 
 CHANNEL_OPTIONS: Options = (
     *_KEEPALIVE,
-    # A server of somebody else's may count pings on an idle connection as abuse and hang up.
+    # A foreign server may take pings on an idle connection for abuse and close it.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # The dialer checks the server itself before gRPC connects, and does not go through proxies.
@@ -59,6 +59,6 @@ CHANNEL_OPTIONS: Options = (
 PROVIDER_CHANNEL_OPTIONS: Options = (
     *(option for option in CHANNEL_OPTIONS if option[0] != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", MAX_PROVIDER_MESSAGE_BYTES),
-    # A retry below us would repeat a fencing token; each attempt carries a sequence number of its own.
+    # A retry by the library would repeat a fencing token; each attempt must carry one of its own.
     ("grpc.enable_retries", 0),
 )

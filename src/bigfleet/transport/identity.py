@@ -24,11 +24,11 @@ class IdentityError(ValueError):
 
 
 class NotPermittedError(Exception):
-    """The peer is known and may not do this; the text is the sentence it is told."""
+    """The peer is known and may not make this call; the peer is told the text."""
 
 
 class Kind(StrEnum):
-    """The roles a certificate can give."""
+    """The roles that a certificate can give."""
 
     CLUSTER = "cluster"
     SHARD = "shard"
@@ -73,7 +73,7 @@ class Identity:
 
     @classmethod
     def from_certificate(cls, certificate: x509.Certificate) -> Self:
-        """The certificate's identity: it has exactly one URI among its alternative names, and that is ours."""
+        """The identity in a certificate: the one URI among its alternative names."""
         try:
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
@@ -83,7 +83,7 @@ class Identity:
         else:
             uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         if len(uris) != 1:
-            found = ", ".join(shown(uri) for uri in uris[:4]) or "none"
+            found = ", ".join(shown(uri) for uri in uris[:_SHOWN_URIS]) or "none"
             raise IdentityError(f"the certificate must carry exactly one URI SAN, found {len(uris)}: {found}")
         return cls.from_uri(uris[0])
 
@@ -97,12 +97,16 @@ class Identity:
         return cls.from_certificate(certificate)
 
 
+# Characters of foreign text that an error quotes, and URIs of a certificate.
+_SHOWN_TEXT, _SHOWN_URIS = 80, 4
+
+
 def shown(text: str) -> str:
-    """Quote foreign text for an error, cut short: it travels in gRPC trailers, which are bounded."""
-    return repr(text) if len(text) <= 80 else f"{text[:80]!r}… ({len(text)} characters)"
+    """Foreign text, quoted and cut for an error: errors travel in gRPC trailers, which are bounded."""
+    return repr(text) if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]!r}… ({len(text)} characters)"
 
 
-# One entry a live connection; a shard serves a few thousand clusters at most.
+# A certificate for each live connection; a shard serves a few thousand clusters at most.
 _identity_of_pem = lru_cache(maxsize=8192)(Identity.from_pem)
 
 
@@ -119,7 +123,7 @@ def peer_identity(context: "grpc.aio.ServicerContext[Any, Any]") -> Identity | N
 
 
 def require(peer: Identity | None, *kinds: Kind, named: str | None = None) -> None:
-    """Refuse a peer that is none of these kinds or, with `named`, is not the one of that id."""
+    """Raise NotPermittedError unless the peer has one of these roles and, with `named`, that id."""
     if peer is None or (peer.kind in kinds and (named is None or peer.id == named)):
         return
     wanted = " or ".join(kinds) if named is None else f"{' or '.join(kinds)} {shown(named)}"
@@ -127,7 +131,7 @@ def require(peer: Identity | None, *kinds: Kind, named: str | None = None) -> No
 
 
 def require_fencing_owner(peer: Identity | None, shard_id: str) -> None:
-    """Refuse a mutating provider call unless its token is the caller's own; only an admin may go without one."""
+    """Refuse a mutating call to a provider unless its token names the caller; an admin may call without a token."""
     if shard_id:
         require(peer, Kind.SHARD, named=shard_id)
     else:
@@ -136,7 +140,7 @@ def require_fencing_owner(peer: Identity | None, shard_id: str) -> None:
 
 @asynccontextmanager
 async def refusals_abort(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[None]:
-    """Turn a refusal raised in the body into PERMISSION_DENIED with its sentence, which ends the call or stream."""
+    """End the call with PERMISSION_DENIED and the text of the refusal where the body raises one."""
     try:
         yield
     except (IdentityError, NotPermittedError) as error:

@@ -1,6 +1,6 @@
-"""Opening the sockets a program serves on, so that an address it cannot have is one clear error at start.
+"""Opens the sockets that a program serves on. An address that cannot be had is one clear error at the start.
 
-gRPC alone binds what it can of a name's addresses, takes over live unix sockets, and says no cause when it fails.
+By itself gRPC binds only some of a name's addresses, takes over unix sockets in use, and gives no cause when it fails.
 """
 
 import errno
@@ -21,7 +21,7 @@ _ADVICE = {
 
 
 class ListenError(Exception):
-    """An address that cannot be listened on: which, why, and what to do."""
+    """An address that cannot be listened on; the text names it, the cause and what to do."""
 
     def __init__(self, address: Address, cause: str, advice: str) -> None:
         super().__init__(f"cannot listen on {address}: {cause}; {advice}")
@@ -34,7 +34,7 @@ def open_listener(address: TCPAddress) -> socket.socket:
 
 
 def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> int:
-    """Add the address to a server not yet started and return its port; without credentials it is plaintext."""
+    """Add the address to a server that is not yet started. Returns the port. Without credentials it is plaintext."""
     if isinstance(address, UnixAddress):
         _check_unix_path_is_free(address)
     elif address.port != 0:
@@ -73,7 +73,7 @@ def _listen(address: Address, family: socket.AddressFamily, sockaddr: tuple[str,
 
 
 def _check_unix_path_is_free(address: UnixAddress) -> None:
-    """A path may hold nothing, or the socket of a program that is gone, which gRPC replaces."""
+    """Raise ListenError unless the path is free, or holds the socket of a program that is gone; gRPC replaces that."""
     try:
         mode = os.lstat(address.path).st_mode
     except FileNotFoundError:

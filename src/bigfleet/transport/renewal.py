@@ -1,7 +1,7 @@
-"""The leaf pair as its files have it now, so that a renewed certificate needs no restart.
+"""The certificate and key as their files hold them now, so that a renewal needs no restart.
 
-The files are read whenever a leaf is asked for, which is once a handshake; whole contents are compared, because times
-and inodes miss a rewrite in place within one clock tick.
+The files are read whenever a leaf is asked for, which is once for each handshake. Whole contents are compared, because
+times and inodes miss a rewrite within one clock tick.
 """
 
 import threading
@@ -29,7 +29,7 @@ class LiveTLS:
         self.ca = ca
         self._leaf = leaf
         self._refused: str | None = None
-        # gRPC asks from threads of its own.
+        # gRPC calls from its own threads.
         self._lock = threading.Lock()
 
     @classmethod
@@ -39,11 +39,11 @@ class LiveTLS:
 
     @property
     def identity(self) -> Identity:
-        """Who this program is; a renewal never changes it."""
+        """The identity of this program, which a renewal never changes."""
         return self._leaf.identity
 
     def leaf(self) -> Leaf:
-        """The pair to use now. Never raises: what cannot be used is refused, and the last good pair is returned."""
+        """The pair to use now. Never raises: a bad pair is refused, and the last good one is returned."""
         with self._lock:
             try:
                 contents = LeafFiles.read(self.files)

@@ -1,4 +1,4 @@
-"""Finding out who a server is before gRPC connects to it.
+"""Finds out the identity of a server before gRPC connects to it.
 
 Python's gRPC checks host names only and never shows a client the server's certificate. So the dialer first makes a
 handshake of its own, judges the certificate, and then lets gRPC trust that one certificate and nothing else.
@@ -21,11 +21,11 @@ from bigfleet.transport.identity import Identity, IdentityError, Kind
 from bigfleet.transport.tls import Leaf
 
 Expected = Identity | Kind
-"""The server a dialer wants: a certain one, or any of a kind."""
+"""The server that a dialer wants: a certain one, or any of a role."""
 
 
 class DialError(Exception):
-    """A server that could not be reached or is not the one expected; the text names it and the reason."""
+    """A server could not be reached, or is not the one expected; the text names its address and the reason."""
 
     def __init__(self, address: Address, problem: str) -> None:
         super().__init__(f"cannot use the server at {address}: {problem}")
@@ -34,7 +34,7 @@ class DialError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckedServer:
-    """What gRPC needs to connect to the very server that was judged."""
+    """What gRPC needs to connect to the server that was checked."""
 
     target: str
     certificate: bytes | None = None
@@ -44,7 +44,7 @@ class CheckedServer:
 async def check_server(address: Address, expected: Expected, ca: bytes | None, leaf: Leaf | None) -> CheckedServer:
     """Connect, judge the server's certificate (over plaintext there is none) and hang up.
 
-    The target returned is the socket address that answered, so that a name with several leads to the same one.
+    The target in the result is the socket address that answered: a host name may have several.
     """
     context = None if ca is None or leaf is None else _client_context(ca, leaf)
     try:
@@ -63,7 +63,7 @@ async def check_server(address: Address, expected: Expected, ca: bytes | None, l
     except OSError as error:
         raise DialError(address, error.strerror or str(error)) from error
     tls = writer.get_extra_info("ssl_object")
-    # No goodbye is owed: nothing was said.
+    # Nothing was sent, so there is nothing to flush.
     writer.transport.abort()
     if tls is None:
         return CheckedServer(target)
@@ -92,7 +92,7 @@ def _judge(address: Address, host: str, expected: Expected, target: str, der: by
 def _name_for_grpc(certificate: x509.Certificate, host: str) -> str:
     """A name that gRPC's host name check accepts for this certificate; the dialled host where it is one.
 
-    It proves nothing, the certificate itself being pinned; but gRPC cannot be told to leave the check out.
+    The check proves nothing, because the certificate itself is pinned, but gRPC cannot leave it out.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -125,7 +125,7 @@ def _client_context(ca: bytes, leaf: Leaf) -> ssl.SSLContext:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A path to content that never touches a disk; `ssl` loads from paths only, and the files may be changing."""
+    """A path to content in memory. `ssl` loads from paths only, and the real files may change at any time."""
     descriptor = os.memfd_create("bigfleet-tls", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,4 +1,7 @@
-"""One session's stream as bytes, so that whoever wants to can send what is no frame at all, and how it ends."""
+"""The stream of one session from the operator's side, as bytes, and how it ends.
+
+Frames are bytes here, so that a test can also send what is no frame.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,20 +19,21 @@ from bigfleet.transport.renewal import LiveTLS
 T = TypeVar("T")
 
 SESSION = "/bigfleet.v1alpha1.Shard/Session"
+"""The method that opens a session."""
 
-# Without it gRPC lets all operators of a process share one connection, and a shard takes so many sessions on one.
+# Otherwise gRPC lets all operators of a process share a connection, and a shard bounds the sessions on one.
 _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a stream ended: the name of its gRPC code, and what was said with it."""
+    """How a stream ended: the name of its gRPC code, and the text with it."""
 
     code: str
     details: str
 
     @property
     def replaced(self) -> bool:
-        """Whether another session of the same cluster has taken its place."""
+        """Whether another session of the same cluster has replaced this one."""
         return self.code == "ABORTED" and self.details == "replaced"
 
     def __str__(self) -> str:
@@ -37,11 +41,11 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class StreamEndedError(Exception):
-    """The stream is over; how is to be learned from `ending`."""
+    """The stream is over; `ending` says how."""
 
 
 def shard_dialer(address: Address, tls: LiveTLS | None) -> Dialer:
-    """A way to a shard, on a connection of its own."""
+    """A dialer for a shard, with a connection of its own."""
     return Dialer(address, Kind.SHARD, tls, _OPTIONS)
 
 
@@ -53,11 +57,11 @@ class Stream:
         self._call = session()
         self._why = ""
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        # Not asked later: a write that fails once the status is there puts INTERNAL in its place (grpc issue 36066).
+        # The status is read at once, because a write that fails later replaces it by INTERNAL (grpc issue 36066).
         self._call.add_done_callback(self._ended)
 
     async def write(self, data: bytes) -> None:
-        """Send a frame and wait until it is taken, or StreamEndedError."""
+        """Send a frame and wait until gRPC has taken it, or StreamEndedError."""
         try:
             await self._call.write(data)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
@@ -80,12 +84,12 @@ class Stream:
         return data
 
     def cut(self, why: str) -> None:
-        """End it from this side, without a word to the other; nothing, where it has ended."""
+        """End the stream from this side. Does nothing where it has ended."""
         self._why = self._why or why
         self._call.cancel()
 
     async def ending(self) -> Ending:
-        """How it ended; waits until it has."""
+        """How the stream ended; waits until it has."""
         ending = await self._ending
         return Ending(ending.code, self._why) if ending.code == "CANCELLED" and self._why else ending
 
@@ -94,14 +98,14 @@ class Stream:
             self._ending.set_result(Ending(_at_once(call.code()).name, _at_once(call.details()) or ""))
 
     def _raise_if_cut(self) -> None:
-        """gRPC raises CancelledError also in tasks that nobody cancelled, where the call was."""
+        """Raise StreamEndedError where the call was cancelled and not the task: gRPC raises CancelledError for both."""
         task = asyncio.current_task()
         if self._ending.done() and (task is None or not task.cancelling()):
             raise StreamEndedError
 
 
 def _at_once(answer: Coroutine[Any, Any, T]) -> T:
-    """The result of what need not wait."""
+    """The result of a coroutine that does not wait."""
     try:
         answer.send(None)
     except StopIteration as result:

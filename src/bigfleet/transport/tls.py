@@ -1,4 +1,4 @@
-"""TLS material from three PEM files, read and checked so that whatever is wrong is one line at start.
+"""Reads and checks the three PEM files for TLS. Whatever is wrong with them is one line at the start.
 
 The leaf pair may be renewed while a program runs (`renewal.py`); the CA bundle is read once.
 """
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from bigfleet.transport.identity import Identity, IdentityError
 
 MAX_FILE_BYTES = 1 << 20
+"""The largest file that is read."""
 
 _CERT_FLAG = "--tls-cert"
 _KEY_FLAG = "--tls-key"
@@ -27,7 +28,7 @@ _MIN_RSA_BITS = 2048
 
 
 class TLSConfigError(Exception):
-    """TLS flags or files that cannot be used: one line naming the flag and file, and what to do."""
+    """TLS flags or files that cannot be used; the text is one line with the flag, the file and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class LeafFiles:
-    """The contents of the leaf's two files at one moment, not yet judged."""
+    """The contents of the certificate's and the key's file at one moment, not yet checked."""
 
     chain: bytes
     key: bytes = field(repr=False)
@@ -144,14 +145,14 @@ def _certificates(flag: str, path: Path, pem: bytes) -> list[x509.Certificate]:
         found = x509.load_pem_x509_certificates(pem)
     except (ValueError, x509.InvalidVersion):
         found = []
-    # The parser passes over a last block that is cut off, as in a chain half written.
+    # The parser ignores a last block that is cut off, as in a chain that is half written.
     if not found or len(found) != pem.count(_BEGIN_CERTIFICATE):
         raise _unfit(flag, path, "does not hold whole PEM certificates", "write it anew")
     return found
 
 
 def _spki(key: object) -> bytes | None:
-    """The encoded public key if it is of a sort that gRPC's TLS can use, else None."""
+    """The encoded public key if gRPC's TLS can use such a key, else None."""
     usable = (isinstance(key, rsa.RSAPublicKey) and key.key_size >= _MIN_RSA_BITS) or (
         isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
     )

@@ -1,17 +1,18 @@
-"""What conversion says when a message cannot be taken."""
+"""The errors of conversion: a message or a machine record that breaks the contract."""
 
 from bigfleet.model.machine import Machine
 
+# Characters of a peer's text that an error quotes.
 _SHOWN = 200
 
 
 def _shown(text: str) -> str:
-    """Cut short: a peer's text comes back to it in a trailer, which is bounded, and goes into the log."""
+    """A peer's text, cut short: it goes into the log, and back to the peer in a gRPC trailer, which is bounded."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class WireError(ValueError):
-    """A malformed message; `path` leads to the field at fault, from the message's root."""
+    """A malformed message. `path` names the field at fault, from the message's root."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = _shown(path), _shown(problem)
@@ -19,10 +20,10 @@ class WireError(ValueError):
 
 
 class MachineRefusedError(WireError):
-    """A machine record that cannot be taken; `reason` is the label under which it is counted.
+    """A machine record that breaks the contract; `reason` is the label under which it is counted.
 
-    Where only the price or the probability is at fault, `rest` is the record with the fields in `spoiled` at 0: a bad
-    price costs the price and nothing else, so whoever has an older record may take the rest from here.
+    Where only the price or the probability is at fault, `rest` is the record with the fields in `spoiled` at 0. The
+    caller may use it with the price of an older record: a bad price costs the price and nothing else.
     """
 
     def __init__(

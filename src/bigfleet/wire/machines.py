@@ -1,8 +1,8 @@
 """Machine records on the wire ↔ machines of the model.
 
-A record that contradicts the contract is refused with the machine's id, the field and the reason under which it
-is counted; whoever asked keeps the last good one. What many machines have in common (types, zones, labels, vectors,
-prices) is one object in all of them: it is most of a record, and a shard holds half a million.
+A record that breaks the contract is refused with the machine's id, the field and the reason under which it is counted;
+the caller keeps the last good record. Values that many machines have in common (types, zones, labels, vectors, prices)
+are one object in all of them: they are most of a record, and a shard holds half a million records.
 """
 
 import functools
@@ -25,7 +25,7 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 _STATES = {state.value: state for state in MachineState}
 _CAPACITY_TYPES = {capacity_type.value: capacity_type for capacity_type in CapacityType}
-# (state, host there, cluster there, last_error there) of every record that fits its state; asking this first is cheap.
+# Every (state, has a host, has a cluster, has a last_error) that the invariants allow; a lookup here is cheap.
 _FITTING = frozenset(
     (state, host, cluster, last_error)
     for state, rule in INVARIANTS.items()
@@ -33,7 +33,7 @@ _FITTING = frozenset(
     if rule.host.admits(host) and rule.cluster.admits(cluster) and rule.last_error.admits(last_error)
 )
 
-# How many different values are shared at a time, and how long one may be: more comes only from a provider gone wrong.
+# How many values are shared at a time, and how long one may be. Only a faulty provider sends more.
 _SHARED_VALUES = 2**15
 _SHARED_LENGTH = 2**10
 
@@ -82,7 +82,7 @@ def machine_from_wire(message: pb.Machine) -> Machine:
 
 
 def _faults(price: float, probability: float, capacity_type: CapacityType) -> Mapping[str, tuple[str, str]]:
-    """What is wrong with a record's price and probability: by field, the reason it is counted under and the problem."""
+    """What is wrong with a record's price and probability: by field, the reason for the counter and the problem."""
     faults = {}
     if not (math.isfinite(price) and price >= 0):
         faults["price_per_hour"] = ("price", f"{price} is no price: it must be finite and not negative")
@@ -116,7 +116,7 @@ def machine_to_wire(machine: Machine) -> pb.Machine:
 
 
 def _allocatable(vector: Resources) -> pb.Resources:
-    """Nothing allocatable is written as no cpu: an empty map would read as unset, which means everything."""
+    """An empty vector is written as zero cpu: an empty map would read as unset, which means everything."""
     return pb.Resources(resources=quantities(vector) or {"cpu": "0"})
 
 
@@ -133,7 +133,7 @@ def _host(message: pb.Machine, machine_id: str) -> Host | None:
 
 def _supply(message: pb.Resources, machine_id: str, field: str) -> Resources | None:
     """The vector; None where the record states none."""
-    # Looking vectors up by their bytes is several times faster than reading the map.
+    # Looking a vector up by its bytes is several times faster than reading the map.
     key = message.SerializeToString(deterministic=True)
     try:
         return _shared_supply(key) if len(key) <= _SHARED_LENGTH else _shared_supply.__wrapped__(key)
@@ -163,7 +163,7 @@ def _number(number: float) -> float:
 
 
 def _labels(message: Mapping[str, str]) -> Mapping[str, str]:
-    # A dict first: a message's own map is slow to walk.
+    # A message's own map is slow to walk, so it is copied first.
     labels = dict(message)
     return _shared_labels(tuple(sorted(labels.items()))) if _is_short(labels) else labels
 
@@ -174,7 +174,7 @@ def _shared_labels(pairs: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 
 def _metadata(message: Mapping[str, str]) -> Mapping[str, str]:
-    """Hardly ever the same for two machines as a whole, but made of words that are."""
+    """Two machines hardly ever have equal metadata, but its keys and values are often equal, so these are shared."""
     metadata = dict(message)
     if not metadata:
         return _shared_labels(())

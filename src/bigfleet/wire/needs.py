@@ -1,6 +1,6 @@
 """Roll-ups on the wire ↔ roll-ups of the model.
 
-A malformed roll-up is refused whole, with the path of the field at fault: the last good demand then stands.
+A malformed roll-up is refused as a whole, with the path of the field at fault; the last good demand then stands.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _OPERATORS = {operator.value: operator for operator in Operator}
 _MODES = {mode.value: mode for mode in WhenUnsatisfiable}
-# A peer that leaves a bucket out states no penalty, and no penalty is zero dollars.
+# A peer that leaves a bucket out states no penalty, which is zero dollars.
 _BUCKETS = {0: PenaltyBucket.ZERO} | {bucket.value: bucket for bucket in PenaltyBucket}
 
 
