@@ -14,7 +14,7 @@ from bench.harness import Report
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import PROVIDER_CHANNEL_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
 
@@ -68,7 +68,7 @@ def _port(log: Path, cloud: "subprocess.Popen[bytes]") -> int:
 
 
 async def _measure(report: Report, port: int, start: float, pid: int) -> None:
-    dialer = Dialer(TCPAddress("127.0.0.1", port), Kind.PROVIDER, None, PROVIDER_CHANNEL_OPTIONS)
+    dialer = Dialer(TCPAddress("127.0.0.1", port), Role.PROVIDER, None, PROVIDER_CHANNEL_OPTIONS)
     stub = CapacityProviderStub(await dialer.channel())
     await stub.Get(pb.MachineRef(id="pool-0-000000"), timeout=_CALL_SECONDS)
     report.add(f"cloud of {MACHINES:,}, start to first answer", time.perf_counter() - start, "s", 20)

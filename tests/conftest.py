@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS
-from bigfleet.transport.identity import Kind, peer_identity, refusals_abort, require
+from bigfleet.transport.identity import Role, peer_identity, refusals_abort, require
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
@@ -160,7 +160,7 @@ class _Mirror(grpc.GenericRpcHandler):
 
     async def _admin_only(self, _request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         async with refusals_abort(context):
-            require(peer_identity(context), Kind.ADMIN)
+            require(peer_identity(context), Role.ADMIN)
         return b"done"
 
 

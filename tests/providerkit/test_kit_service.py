@@ -15,7 +15,7 @@ from bigfleet.providerkit.store import MemoryStore
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import PROVIDER_CHANNEL_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.tls import TLSConfigError
 from bigfleet.wire.v1alpha1 import capacity_pb2 as capacity
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
@@ -170,7 +170,7 @@ class TestIdentity:
 
             async def calls(uri: str) -> list[grpc.StatusCode]:
                 dialer = Dialer(
-                    served.address, Kind.PROVIDER, pki.live(uri, uri.rpartition("/")[2]), PROVIDER_CHANNEL_OPTIONS
+                    served.address, Role.PROVIDER, pki.live(uri, uri.rpartition("/")[2]), PROVIDER_CHANNEL_OPTIONS
                 )
                 provider = CapacityProviderStub(await dialer.channel())
                 own = pb.CreateRequest(machine_id="m-0", **token(time.time_ns(), shard="alpha"))

@@ -11,7 +11,7 @@ import pytest
 from bigfleet.transport.address import TCPAddress, UnixAddress
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError, Expected, check_server
@@ -23,7 +23,7 @@ S1 = "bigfleet://shard/s1"
 C1 = "bigfleet://cluster/c1"
 
 
-def dialer(port: int, tls: LiveTLS | None, expected: Expected = Kind.SHARD, host: str = "127.0.0.1") -> Dialer:
+def dialer(port: int, tls: LiveTLS | None, expected: Expected = Role.SHARD, host: str = "127.0.0.1") -> Dialer:
     return Dialer(TCPAddress(host, port), expected, tls, CHANNEL_OPTIONS)
 
 
@@ -41,7 +41,7 @@ async def refusal(dialled: Dialer) -> str:
     return text
 
 
-@pytest.mark.parametrize("expected", [Kind.SHARD, Identity(Kind.SHARD, "s1")], ids=str)
+@pytest.mark.parametrize("expected", [Role.SHARD, Identity(Role.SHARD, "s1")], ids=str)
 async def test_the_expected_server_is_connected_to(pki: "PKI", serve: "Serve", ask: "Ask", expected: Expected) -> None:
     client = pki.live(C1, "client")
     async with serve(pki.live(S1)) as port:
@@ -53,11 +53,11 @@ async def test_the_expected_server_is_connected_to(pki: "PKI", serve: "Serve", a
 @pytest.mark.parametrize(
     ("uri", "expected", "found"),
     [
-        ("bigfleet://cluster/c2", Kind.SHARD, "expected a shard, its certificate says bigfleet://cluster/c2"),
-        ("bigfleet://admin", Kind.COORDINATOR, "expected a coordinator, its certificate says bigfleet://admin"),
-        (S1, Identity(Kind.SHARD, "s2"), "expected bigfleet://shard/s2, its certificate says bigfleet://shard/s1"),
-        (S1, Identity(Kind.PROVIDER, "s1"), "expected bigfleet://provider/s1, its certificate says"),
-        ("bigfleet://provider/AWS", Identity(Kind.PROVIDER, "aws"), "its certificate says bigfleet://provider/AWS"),
+        ("bigfleet://cluster/c2", Role.SHARD, "expected a shard, its certificate says bigfleet://cluster/c2"),
+        ("bigfleet://admin", Role.COORDINATOR, "expected a coordinator, its certificate says bigfleet://admin"),
+        (S1, Identity(Role.SHARD, "s2"), "expected bigfleet://shard/s2, its certificate says bigfleet://shard/s1"),
+        (S1, Identity(Role.PROVIDER, "s1"), "expected bigfleet://provider/s1, its certificate says"),
+        ("bigfleet://provider/AWS", Identity(Role.PROVIDER, "aws"), "its certificate says bigfleet://provider/AWS"),
     ],
 )
 async def test_a_server_of_another_kind_or_id_is_refused(
@@ -174,7 +174,7 @@ async def test_a_unix_socket_is_dialled(pki: "PKI", tmp_path: Path, secure: bool
     server = grpc.aio.server(options=SERVER_OPTIONS)
     bind(server, address, pki.live(S1).server_credentials() if secure else None)
     await server.start()
-    dialled = Dialer(address, Kind.SHARD, pki.live(C1, "client") if secure else None, CHANNEL_OPTIONS)
+    dialled = Dialer(address, Role.SHARD, pki.live(C1, "client") if secure else None, CHANNEL_OPTIONS)
     await dialled.channel()
     await dialled.hang_up()
     await server.stop(None)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bigfleet.transport.identity import (
     Identity,
     IdentityError,
-    Kind,
     NotPermittedError,
+    Role,
     require,
     require_fencing_owner,
 )
@@ -20,19 +20,19 @@ from bigfleet.transport.identity import (
 if TYPE_CHECKING:
     from tests.conftest import PKI, Ask, Serve
 
-ADMIN = Identity(Kind.ADMIN)
-READONLY = Identity(Kind.READONLY)
-SHARD = Identity(Kind.SHARD, "s1")
-CLUSTER = Identity(Kind.CLUSTER, "c1")
+ADMIN = Identity(Role.ADMIN)
+READONLY = Identity(Role.READONLY)
+SHARD = Identity(Role.SHARD, "s1")
+CLUSTER = Identity(Role.CLUSTER, "c1")
 
 GOOD = {
-    "bigfleet://cluster/prod-eu.1": Identity(Kind.CLUSTER, "prod-eu.1"),
-    "bigfleet://shard/S_1": Identity(Kind.SHARD, "S_1"),
-    "bigfleet://provider/aws": Identity(Kind.PROVIDER, "aws"),
-    "bigfleet://coordinator": Identity(Kind.COORDINATOR),
+    "bigfleet://cluster/prod-eu.1": Identity(Role.CLUSTER, "prod-eu.1"),
+    "bigfleet://shard/S_1": Identity(Role.SHARD, "S_1"),
+    "bigfleet://provider/aws": Identity(Role.PROVIDER, "aws"),
+    "bigfleet://coordinator": Identity(Role.COORDINATOR),
     "bigfleet://admin": ADMIN,
     "bigfleet://readonly": READONLY,
-    f"bigfleet://cluster/{'x' * 253}": Identity(Kind.CLUSTER, "x" * 253),
+    f"bigfleet://cluster/{'x' * 253}": Identity(Role.CLUSTER, "x" * 253),
 }
 
 BAD = [
@@ -130,32 +130,32 @@ def test_a_certificate_without_alternative_names_names_no_identity(pki: "PKI") -
 
 class TestRequire:
     def test_kind_and_id_must_both_match(self) -> None:
-        require(CLUSTER, Kind.CLUSTER, named="c1")
-        for peer in (Identity(Kind.CLUSTER, "c2"), Identity(Kind.SHARD, "c1"), ADMIN, Identity(Kind.CLUSTER, "C1")):
+        require(CLUSTER, Role.CLUSTER, named="c1")
+        for peer in (Identity(Role.CLUSTER, "c2"), Identity(Role.SHARD, "c1"), ADMIN, Identity(Role.CLUSTER, "C1")):
             with pytest.raises(NotPermittedError, match=f"needs a certificate of cluster 'c1'; the peer's says {peer}"):
-                require(peer, Kind.CLUSTER, named="c1")
+                require(peer, Role.CLUSTER, named="c1")
 
     def test_an_empty_id_matches_nobody(self) -> None:
         with pytest.raises(NotPermittedError):
-            require(ADMIN, Kind.ADMIN, named="")
+            require(ADMIN, Role.ADMIN, named="")
 
     def test_one_of_several_kinds_is_enough(self) -> None:
         for peer in (READONLY, ADMIN):
-            require(peer, Kind.READONLY, Kind.ADMIN)
+            require(peer, Role.READONLY, Role.ADMIN)
         with pytest.raises(NotPermittedError, match="readonly or admin; the peer's says bigfleet://cluster/c1"):
-            require(CLUSTER, Kind.READONLY, Kind.ADMIN)
+            require(CLUSTER, Role.READONLY, Role.ADMIN)
 
     def test_a_readonly_peer_is_no_admin(self) -> None:
         with pytest.raises(NotPermittedError):
-            require(READONLY, Kind.ADMIN)
+            require(READONLY, Role.ADMIN)
 
     def test_plaintext_has_no_identity_to_refuse(self) -> None:
-        require(None, Kind.ADMIN)
+        require(None, Role.ADMIN)
         require_fencing_owner(None, "s1")
 
     def test_a_long_foreign_id_is_cut_in_the_sentence(self) -> None:
         with pytest.raises(NotPermittedError) as refused:
-            require(CLUSTER, Kind.CLUSTER, named="y" * 1_000_000)
+            require(CLUSTER, Role.CLUSTER, named="y" * 1_000_000)
         assert len(str(refused.value)) < 300
 
 
@@ -163,14 +163,14 @@ class TestAMutatingProviderCall:
     def test_is_taken_from_the_shard_whose_token_it_carries(self) -> None:
         require_fencing_owner(SHARD, "s1")
 
-    @pytest.mark.parametrize("peer", [Identity(Kind.SHARD, "s2"), ADMIN, READONLY, Identity(Kind.CLUSTER, "s1")])
+    @pytest.mark.parametrize("peer", [Identity(Role.SHARD, "s2"), ADMIN, READONLY, Identity(Role.CLUSTER, "s1")])
     def test_with_a_token_is_refused_from_everybody_else(self, peer: Identity) -> None:
         with pytest.raises(NotPermittedError):
             require_fencing_owner(peer, "s1")
 
     def test_without_a_token_is_taken_from_an_admin_only(self) -> None:
         require_fencing_owner(ADMIN, "")
-        for peer in (SHARD, READONLY, Identity(Kind.COORDINATOR)):
+        for peer in (SHARD, READONLY, Identity(Role.COORDINATOR)):
             with pytest.raises(NotPermittedError, match="of admin"):
                 require_fencing_owner(peer, "")
 

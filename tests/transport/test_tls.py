@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import MAX_FILE_BYTES, LeafFiles, TLSConfigError, TLSFiles, check_leaf
 
@@ -70,7 +70,7 @@ def test_some_of_the_flags_is_an_error_naming_the_missing(
 def test_a_good_pair_is_taken_with_its_identity_and_serial(pki: "PKI") -> None:
     issued = pki.issue(SHARD)
     tls = LiveTLS.start(pki.write(issued))
-    assert tls.identity == Identity(Kind.SHARD, "s1")
+    assert tls.identity == Identity(Role.SHARD, "s1")
     assert tls.leaf().serial == issued.certificate.serial_number
     assert tls.leaf().not_after == issued.certificate.not_valid_after_utc
     assert tls.ca == pki.ca.chain
@@ -178,7 +178,7 @@ def test_an_expired_ca_is_refused_unless_a_valid_one_stands_beside_it(pki: "PKI"
     files.ca.write_bytes(expired.chain)
     assert re.search(r"expired at \d{4}-", refusal(files))
     files.ca.write_bytes(expired.chain + pki.ca.chain)
-    assert LiveTLS.start(files).identity == Identity(Kind.SHARD, "s1")
+    assert LiveTLS.start(files).identity == Identity(Role.SHARD, "s1")
 
 
 def test_an_encrypted_key_is_refused_with_that_reason(pki: "PKI") -> None:

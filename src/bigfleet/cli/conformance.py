@@ -18,7 +18,7 @@ from bigfleet.conformance.suite import Profile, selects
 from bigfleet.conformance.terminal import Terminal
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import dial_address
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 
@@ -76,7 +76,7 @@ def conformance(
     configure(log_level)
     files = TLSFiles.from_flags(tls_cert, tls_key, tls_ca)
     tls = None if files is None else LiveTLS.start(files)
-    if tls is not None and tls.identity.kind is not Kind.SHARD:
+    if tls is not None and tls.identity.role is not Role.SHARD:
         raise InputError(f"--tls-cert names {tls.identity}; a provider takes mutating calls from bigfleet://shard/<id>")
     # The folder is made before the run, so that one that cannot be written to is noticed at once and not after an hour.
     folder = None if report is None else _folder(report)

@@ -21,7 +21,7 @@ from bigfleet.shard.persistence.audit_log import AuditError
 from bigfleet.shard.persistence.journal import JournalError
 from bigfleet.telemetry.traces import TracingError
 from bigfleet.transport.address import AddressError
-from bigfleet.transport.identity import Identity, IdentityError, Kind
+from bigfleet.transport.identity import Identity, IdentityError, Role
 from bigfleet.transport.listen import ListenError
 from bigfleet.transport.server_check import DialError
 from bigfleet.transport.tls import TLSConfigError
@@ -87,7 +87,7 @@ def load_engine() -> None:
 def check_id(text: str, flag: str) -> None:
     """Raise InputError for an id that no certificate could name."""
     try:
-        Identity(Kind.CLUSTER, text)
+        Identity(Role.CLUSTER, text)
     except IdentityError as error:
         raise InputError(f"{flag}: {error}") from None
 

@@ -9,7 +9,7 @@ import msgspec
 from bigfleet.model import duration
 from bigfleet.operator.bootstrap.version_skew import SkewError, check_version
 from bigfleet.transport.address import Address, TCPAddress, UnixAddress
-from bigfleet.transport.identity import Identity, IdentityError, Kind
+from bigfleet.transport.identity import Identity, IdentityError, Role
 from bigfleet.transport.tls import TLSFiles
 
 LEAST_INTERVAL = "1s"
@@ -76,7 +76,7 @@ def interval(text: str) -> float:
 def cluster_id(text: str) -> str:
     """The id of the cluster, if a certificate can name it."""
     try:
-        Identity(Kind.CLUSTER, text)
+        Identity(Role.CLUSTER, text)
     except IdentityError as error:
         raise OperatorConfigError(f"--cluster-id: {error}") from None
     return text

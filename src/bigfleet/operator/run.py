@@ -51,7 +51,7 @@ from bigfleet.telemetry.health import Heartbeat, Readiness
 from bigfleet.telemetry.http import HealthEndpoint
 from bigfleet.telemetry.logs import bound_ids
 from bigfleet.telemetry.metrics import OperatorMetrics
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.transport.listen import open_listener
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSConfigError
@@ -240,7 +240,7 @@ def _forget_memory() -> None:
 async def serve(config: OperatorConfig) -> None:
     """Run until SIGTERM or SIGINT; lead whenever no other copy leads."""
     tls = None if config.tls is None else LiveTLS.start(config.tls)
-    wanted = Identity(Kind.CLUSTER, config.cluster_id)
+    wanted = Identity(Role.CLUSTER, config.cluster_id)
     if tls is not None and tls.identity != wanted:
         raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this cluster's is {wanted}")
     template = LiveTemplate.start(config.bootstrap_template_file)

@@ -27,7 +27,7 @@ from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.transport.address import Address
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import PROVIDER_CHANNEL_OPTIONS
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.transport.pace import Pace
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError
@@ -71,7 +71,7 @@ _SHOWN = 200
 
 def provider_dialer(name: str, address: Address, tls: LiveTLS | None) -> Dialer:
     """A dialer for a provider. Over TLS the server must be the provider of that name."""
-    return Dialer(address, Identity(Kind.PROVIDER, name), tls, PROVIDER_CHANNEL_OPTIONS)
+    return Dialer(address, Identity(Role.PROVIDER, name), tls, PROVIDER_CHANNEL_OPTIONS)
 
 
 class ProviderClient:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 
 MAX_EPOCH = 2**63 - 1
 """The largest epoch that the wire can carry."""
@@ -53,7 +53,7 @@ class EpochFile:
     def start(cls, path: Path, shard_id: str, *floors: int, clock: Callable[[], float] = time.time) -> Self:
         """Lock the file and take an epoch above the last one and all floors. Without a file, the clock is a floor."""
         # Refuses an id that no certificate can name and that the file might not hold.
-        Identity(Kind.SHARD, shard_id)
+        Identity(Role.SHARD, shard_id)
         lock = _locked(path, shard_id)
         try:
             last = _read(path, shard_id)

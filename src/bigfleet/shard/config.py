@@ -22,7 +22,7 @@ from bigfleet.model.labels import RACK, ZONE
 from bigfleet.model.machine import CapacityType
 from bigfleet.telemetry.logs import Level
 from bigfleet.transport.address import Address, TCPAddress, dial_address, listen_address, listen_tcp_address
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.transport.tls import TLSConfigError, TLSFiles
 
 MAX_BYTES = 1 << 20
@@ -134,7 +134,7 @@ def _read_level(given: object) -> Level:
 
 def _read_shard_id(given: object) -> str:
     text = _text(given)
-    Identity(Kind.SHARD, text)
+    Identity(Role.SHARD, text)
     return text
 
 
@@ -153,7 +153,7 @@ def _read_providers(given: object) -> tuple[Provider, ...]:
     if not isinstance(given, Mapping):
         raise ValueError(f"{_shown(given)} does not fit: write NAME: ADDRESS, one line for each provider")
     for name in given:
-        Identity(Kind.PROVIDER, name)
+        Identity(Role.PROVIDER, name)
     return tuple(Provider(name, dial_address(_text(address))) for name, address in given.items())
 
 

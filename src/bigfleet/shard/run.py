@@ -34,7 +34,7 @@ from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.telemetry.traces import Tracing, tracer
 from bigfleet.transport.address import Address, TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.transport.listen import bind, open_listener
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSConfigError
@@ -80,8 +80,8 @@ class Served(msgspec.Struct, frozen=True):
 async def serving(config: Config) -> AsyncIterator[Served]:
     """Serve for as long as the body runs, then drain."""
     tls = None if config.tls is None else LiveTLS.start(config.tls)
-    if tls is not None and tls.identity != Identity(Kind.SHARD, config.shard_id):
-        wanted = Identity(Kind.SHARD, config.shard_id)
+    if tls is not None and tls.identity != Identity(Role.SHARD, config.shard_id):
+        wanted = Identity(Role.SHARD, config.shard_id)
         raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this shard's is {wanted}")
     config.make_data_dir()
     registry, heartbeat = CollectorRegistry(), Heartbeat()

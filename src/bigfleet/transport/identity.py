@@ -27,7 +27,7 @@ class NotPermittedError(Exception):
     """The peer is known and may not make this call; the peer is told the text."""
 
 
-class Kind(StrEnum):
+class Role(StrEnum):
     """The roles that a certificate can give."""
 
     CLUSTER = "cluster"
@@ -38,38 +38,38 @@ class Kind(StrEnum):
     READONLY = "readonly"
 
 
-_KINDS = frozenset(str(kind) for kind in Kind)
-_WITH_ID = frozenset({Kind.CLUSTER, Kind.SHARD, Kind.PROVIDER})
+_ROLES = frozenset(str(role) for role in Role)
+_WITH_ID = frozenset({Role.CLUSTER, Role.SHARD, Role.PROVIDER})
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A role and, for clusters, shards and providers, which one."""
 
-    kind: Kind
+    role: Role
     id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in _WITH_ID:
+        if self.role not in _WITH_ID:
             if self.id is not None:
-                raise IdentityError(f"{_SCHEME}{self.kind} takes no id, found {shown(self.id)}")
+                raise IdentityError(f"{_SCHEME}{self.role} takes no id, found {shown(self.id)}")
         elif self.id is None or _ID.fullmatch(self.id) is None:
             raise IdentityError(
-                f"{_SCHEME}{self.kind}/<id> needs an id of 1 to 253 letters, digits, '.', '_' or '-' "
+                f"{_SCHEME}{self.role}/<id> needs an id of 1 to 253 letters, digits, '.', '_' or '-' "
                 f"that starts and ends with a letter or digit, found {shown(self.id or '')}"
             )
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{self.kind}" if self.id is None else f"{_SCHEME}{self.kind}/{self.id}"
+        return f"{_SCHEME}{self.role}" if self.id is None else f"{_SCHEME}{self.role}/{self.id}"
 
     @classmethod
     def from_uri(cls, uri: str) -> Self:
         """Parse the exact spelling; nothing is unescaped, lower-cased or trimmed."""
-        kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
-        if not uri.startswith(_SCHEME) or kind not in _KINDS:
-            kinds = ", ".join(f"{_SCHEME}{k}{'/<id>' if k in _WITH_ID else ''}" for k in Kind)
-            raise IdentityError(f"expected one of {kinds}; found {shown(uri)}")
-        return cls(Kind(kind), name if slash else None)
+        role, slash, name = uri.removeprefix(_SCHEME).partition("/")
+        if not uri.startswith(_SCHEME) or role not in _ROLES:
+            roles = ", ".join(f"{_SCHEME}{each}{'/<id>' if each in _WITH_ID else ''}" for each in Role)
+            raise IdentityError(f"expected one of {roles}; found {shown(uri)}")
+        return cls(Role(role), name if slash else None)
 
     @classmethod
     def from_certificate(cls, certificate: x509.Certificate) -> Self:
@@ -122,20 +122,20 @@ def peer_identity(context: "grpc.aio.ServicerContext[Any, Any]") -> Identity | N
     return _identity_of_pem(certificates[0])
 
 
-def require(peer: Identity | None, *kinds: Kind, named: str | None = None) -> None:
+def require(peer: Identity | None, *roles: Role, named: str | None = None) -> None:
     """Raise NotPermittedError unless the peer has one of these roles and, with `named`, that id."""
-    if peer is None or (peer.kind in kinds and (named is None or peer.id == named)):
+    if peer is None or (peer.role in roles and (named is None or peer.id == named)):
         return
-    wanted = " or ".join(kinds) if named is None else f"{' or '.join(kinds)} {shown(named)}"
+    wanted = " or ".join(roles) if named is None else f"{' or '.join(roles)} {shown(named)}"
     raise NotPermittedError(f"this call needs a certificate of {wanted}; the peer's says {peer}")
 
 
 def require_fencing_owner(peer: Identity | None, shard_id: str) -> None:
     """Refuse a mutating call to a provider unless its token names the caller; an admin may call without a token."""
     if shard_id:
-        require(peer, Kind.SHARD, named=shard_id)
+        require(peer, Role.SHARD, named=shard_id)
     else:
-        require(peer, Kind.ADMIN)
+        require(peer, Role.ADMIN)
 
 
 @asynccontextmanager

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from bigfleet.transport.address import Address, UnixAddress
-from bigfleet.transport.identity import Identity, IdentityError, Kind
+from bigfleet.transport.identity import Identity, IdentityError, Role
 from bigfleet.transport.tls import Leaf
 
-Expected = Identity | Kind
+Expected = Identity | Role
 """The server that a dialer wants: a certain one, or any of a role."""
 
 
@@ -80,8 +80,8 @@ def _judge(address: Address, host: str, expected: Expected, target: str, der: by
         raise DialError(address, str(error)) from error
     except (ValueError, x509.InvalidVersion) as error:
         raise DialError(address, "its certificate cannot be read") from error
-    if (identity.kind if isinstance(expected, Kind) else identity) != expected:
-        wanted = f"a {expected}" if isinstance(expected, Kind) else expected
+    if (identity.role if isinstance(expected, Role) else identity) != expected:
+        wanted = f"a {expected}" if isinstance(expected, Role) else expected
         raise DialError(address, f"expected {wanted}, its certificate says {identity}")
     if not name:
         problem = f"gRPC needs a DNS name, IP address or common name in its certificate, {identity} has none"

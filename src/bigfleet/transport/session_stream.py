@@ -13,7 +13,7 @@ import msgspec
 from bigfleet.transport.address import Address
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.renewal import LiveTLS
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class StreamEndedError(Exception):
 
 def shard_dialer(address: Address, tls: LiveTLS | None) -> Dialer:
     """A dialer for a shard, with a connection of its own."""
-    return Dialer(address, Kind.SHARD, tls, _OPTIONS)
+    return Dialer(address, Role.SHARD, tls, _OPTIONS)
 
 
 class Stream:

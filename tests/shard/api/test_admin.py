@@ -16,7 +16,7 @@ from bigfleet.shard.demand.table import ForgetError
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as pb
@@ -241,7 +241,7 @@ async def test_over_tls_readers_read_and_admins_change(
     books = FakeBooks()
     with capture_logs() as logs:
         async with served(books, pki.live("bigfleet://shard/eu-1", "server")) as port:
-            dialer = Dialer(TCPAddress("127.0.0.1", port), Kind.SHARD, pki.live(uri, "client"), CHANNEL_OPTIONS)
+            dialer = Dialer(TCPAddress("127.0.0.1", port), Role.SHARD, pki.live(uri, "client"), CHANNEL_OPTIONS)
             try:
                 stub = ShardAdminStub(await dialer.channel())
                 assert (await code_of(stub.ListClusters(pb.ShardAdminListClustersRequest())))[0] is reads

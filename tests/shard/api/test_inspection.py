@@ -18,7 +18,7 @@ from bigfleet.shard.api.inspection import Inspection
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.listen import bind
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.wire.needs import need_to_wire
@@ -289,7 +289,7 @@ async def test_over_tls_only_a_reader_or_an_admin_may_ask(pki: Any, uri: str, co
     asks = Need(Profile(interruption=PenaltyBucket.PINNED), (("cpu", 1),), (("cpu", 1),))
     books = FakeBooks([(asks, verdict(asks))])
     async with served(Inspection(books), pki.live("bigfleet://shard/eu", "server")) as port:
-        dialer = Dialer(TCPAddress("127.0.0.1", port), Kind.SHARD, pki.live(uri, "client"), CHANNEL_OPTIONS)
+        dialer = Dialer(TCPAddress("127.0.0.1", port), Role.SHARD, pki.live(uri, "client"), CHANNEL_OPTIONS)
         try:
             call = ShardReadStub(await dialer.channel()).InspectNeeds(pb.InspectNeedsRequest(), timeout=60)
             with contextlib.suppress(grpc.aio.AioRpcError):

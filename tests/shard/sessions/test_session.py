@@ -36,7 +36,7 @@ from bigfleet.shard.sessions.session import (
     Strayed,
     Thing,
 )
-from bigfleet.transport.identity import Identity, Kind
+from bigfleet.transport.identity import Identity, Role
 from bigfleet.wire.errors import WireError
 from bigfleet.wire.needs import rollup_from_wire
 from bigfleet.wire.v1alpha1 import capacity_pb2
@@ -154,7 +154,7 @@ class TestHello:
         assert closed(outputs).code is Code.INVALID_ARGUMENT
         assert outputs[-1] == Ended("c")
 
-    @pytest.mark.parametrize("peer", [Identity(Kind.CLUSTER, "d"), Identity(Kind.SHARD, "c"), Identity(Kind.ADMIN)])
+    @pytest.mark.parametrize("peer", [Identity(Role.CLUSTER, "d"), Identity(Role.SHARD, "c"), Identity(Role.ADMIN)])
     def test_rule_30_kind_and_id_of_the_certificate_must_both_match(self, peer: Identity) -> None:
         sessions = Sessions(Shelf())
         refused, close = sessions.stream(peer, 0.0).received(hello())
@@ -164,7 +164,7 @@ class TestHello:
         assert len(sessions) == 0
 
     def test_the_right_certificate_opens(self) -> None:
-        session = Sessions(Shelf()).stream(Identity(Kind.CLUSTER, "c"), 0.0)
+        session = Sessions(Shelf()).stream(Identity(Role.CLUSTER, "c"), 0.0)
         assert session.received(hello()) == [Opened("c", frozenset(), replaced=False)]
 
     def test_a_cluster_of_another_shard_is_told_where_to_go(self) -> None:
@@ -205,7 +205,7 @@ class TestRule21:
         shelf = Shelf()
         sessions = Sessions(shelf)
         session = live(sessions)
-        sessions.stream(Identity(Kind.CLUSTER, "d"), 0.0).received(hello())
+        sessions.stream(Identity(Role.CLUSTER, "d"), 0.0).received(hello())
         sessions.stream(None, 0.0).received(hello("c", "v2"))
         shelf.address = "elsewhere:1"
         sessions.stream(None, 0.0).received(hello())

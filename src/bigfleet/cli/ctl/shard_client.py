@@ -14,7 +14,7 @@ from bigfleet.model.resources import ResourceError
 from bigfleet.transport.address import Address, dial_address
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 from bigfleet.wire.errors import WireError
@@ -120,7 +120,7 @@ async def forget_cluster(target: Target, cluster: str) -> int:
 
 @asynccontextmanager
 async def _channel(target: Target) -> AsyncIterator[grpc.aio.Channel]:
-    dialer = Dialer(target.address, Kind.SHARD, target.tls, CHANNEL_OPTIONS)
+    dialer = Dialer(target.address, Role.SHARD, target.tls, CHANNEL_OPTIONS)
     try:
         yield await dialer.channel()
     finally:

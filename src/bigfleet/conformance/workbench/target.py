@@ -16,7 +16,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.transport.address import Address
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import PROVIDER_CHANNEL_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
@@ -42,7 +42,7 @@ class Target:
         self.settle_seconds = settle_seconds
         self.witness = witness
         self._tls = tls
-        self._dialer = Dialer(address, Kind.PROVIDER, tls, _OPTIONS)
+        self._dialer = Dialer(address, Role.PROVIDER, tls, _OPTIONS)
         self._made: tuple[grpc.aio.Channel, CapacityProviderStub] | None = None
 
     async def connect(self) -> None:

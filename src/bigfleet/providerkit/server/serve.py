@@ -24,7 +24,7 @@ from bigfleet.telemetry.http import HealthEndpoint
 from bigfleet.telemetry.metrics import ProviderMetrics
 from bigfleet.transport.address import Address, TCPAddress
 from bigfleet.transport.grpc_options import PROVIDER_SERVER_OPTIONS
-from bigfleet.transport.identity import Kind
+from bigfleet.transport.identity import Role
 from bigfleet.transport.listen import bind, open_listener
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSConfigError
@@ -56,7 +56,7 @@ class Served(msgspec.Struct, frozen=True):
 async def serving(backend: Backend, store: Store, endpoint: Endpoint) -> AsyncIterator[Served]:
     """Serve for as long as the body runs."""
     tls, listen = endpoint.tls, endpoint.listen
-    if tls is not None and tls.identity.kind is not Kind.PROVIDER:
+    if tls is not None and tls.identity.role is not Role.PROVIDER:
         raise TLSConfigError(
             f"--tls-cert {tls.files.cert}: names {tls.identity}; a provider's is bigfleet://provider/<name>"
         )

@@ -27,8 +27,8 @@ from bigfleet.providerkit.store import StateError
 from bigfleet.telemetry.metrics import ProviderMetrics
 from bigfleet.transport.identity import (
     IdentityError,
-    Kind,
     NotPermittedError,
+    Role,
     peer_identity,
     require,
     require_fencing_owner,
@@ -189,7 +189,7 @@ def _decoded(kind: type[Message], raw: bytes) -> Message:
 
 
 def _check_reader(context: _Context) -> None:
-    require(peer_identity(context), Kind.SHARD, Kind.READONLY, Kind.ADMIN)
+    require(peer_identity(context), Role.SHARD, Role.READONLY, Role.ADMIN)
 
 
 def _check_id(field: str, value: str) -> None:

@@ -10,7 +10,7 @@ import structlog
 from bigfleet.engine.records import Kind as ActionKind
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.demand.table import ForgetError
-from bigfleet.transport.identity import Kind, peer_identity, refusals_abort, require
+from bigfleet.transport.identity import Role, peer_identity, refusals_abort, require
 from bigfleet.wire.v1alpha1 import shardadmin_pb2 as pb
 from bigfleet.wire.v1alpha1.shardadmin_pb2_grpc import ShardAdminServicer, add_ShardAdminServicer_to_server
 
@@ -100,7 +100,7 @@ class Admin(ShardAdminServicer):
         self, request: pb.SetActuationRequest, context: _Context
     ) -> pb.SetActuationResponse:
         """Pause or resume."""
-        admin = await _admitted(context, Kind.ADMIN)
+        admin = await _admitted(context, Role.ADMIN)
         reason = request.reason.strip()
         if request.paused and not 0 < len(reason) <= MOST_REASON:
             text = f"reason: a pause needs one of 1 to {MOST_REASON} characters, found {len(reason)}"
@@ -116,7 +116,7 @@ class Admin(ShardAdminServicer):
         self, request: pb.ForgetClusterRequest, context: _Context
     ) -> pb.ForgetClusterResponse:
         """Forget a cluster."""
-        admin = await _admitted(context, Kind.ADMIN)
+        admin = await _admitted(context, Role.ADMIN)
         cluster_id = request.cluster_id
         if not cluster_id:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "cluster_id: is empty")
@@ -137,7 +137,7 @@ class Admin(ShardAdminServicer):
         context: _Context,
     ) -> pb.ShardAdminListClustersResponse:
         """Every cluster."""
-        await _admitted(context, Kind.READONLY, Kind.ADMIN)
+        await _admitted(context, Role.READONLY, Role.ADMIN)
         clusters = sorted(self._books.clusters(), key=lambda cluster: cluster.id)
         return pb.ShardAdminListClustersResponse(clusters=map(_cluster_to_wire, clusters))
 
@@ -147,7 +147,7 @@ class Admin(ShardAdminServicer):
         context: _Context,
     ) -> pb.GetStatusResponse:
         """How the shard is."""
-        await _admitted(context, Kind.READONLY, Kind.ADMIN)
+        await _admitted(context, Role.READONLY, Role.ADMIN)
         status = self._books.status()
         return pb.GetStatusResponse(
             shard_id=status.shard_id,
@@ -164,11 +164,11 @@ class Admin(ShardAdminServicer):
         )
 
 
-async def _admitted(context: _Context, *kinds: Kind) -> str:
+async def _admitted(context: _Context, *roles: Role) -> str:
     """Who calls, once it is one of these; over plaintext its address is all that is known."""
     async with refusals_abort(context):
         peer = peer_identity(context)
-        require(peer, *kinds)
+        require(peer, *roles)
     return context.peer() if peer is None else str(peer)
 
 

@@ -16,7 +16,7 @@ from bigfleet.engine.records import Verdict
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.resources import quantities
 from bigfleet.shard.sessions.outbox import STALL_SECONDS
-from bigfleet.transport.identity import Kind, peer_identity, refusals_abort, require
+from bigfleet.transport.identity import Role, peer_identity, refusals_abort, require
 from bigfleet.wire.needs import need_to_wire
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
@@ -87,7 +87,7 @@ class Inspection:
 
     async def _inspect(self, request: pb.InspectNeedsRequest, context: _Context) -> None:
         async with refusals_abort(context):
-            require(peer_identity(context), Kind.READONLY, Kind.ADMIN)
+            require(peer_identity(context), Role.READONLY, Role.ADMIN)
         if request.limit < 0:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"limit: {request.limit} is negative")
         if self._under_way >= AT_ONCE:

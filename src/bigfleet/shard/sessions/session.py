@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from bigfleet.model.demand.need import Rollup
 from bigfleet.shard.demand.rollup_reader import RollupReader
 from bigfleet.shard.sessions.outbox import STALL_SECONDS, Outbox
-from bigfleet.transport.identity import Identity, Kind, NotPermittedError, require, shown
+from bigfleet.transport.identity import Identity, NotPermittedError, Role, require, shown
 from bigfleet.wire.errors import WireError
 from bigfleet.wire.hello import PROTOCOL_VERSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
@@ -307,7 +307,7 @@ class Session:
             problem = f"protocol_version {shown(hello.protocol_version)}; this shard speaks {PROTOCOL_VERSION!r}"
             return self.close(Code.INVALID_ARGUMENT, problem)
         try:
-            require(self._peer, Kind.CLUSTER, named=cluster)
+            require(self._peer, Role.CLUSTER, named=cluster)
         except NotPermittedError as error:
             return [IdentityRefused(cluster, str(error)), *self.close(Code.PERMISSION_DENIED, str(error))]
         if address := self._books.elsewhere(cluster):
