@@ -31,7 +31,6 @@ from bigfleet.kube.objects.resources import (
     LEASES,
     NODES,
     PODS,
-    PRIORITY_CLASSES,
     SECRETS,
     UPCOMING_NODES,
 )
@@ -209,13 +208,12 @@ class TestVerbs:
 
     async def test_version(self, server: "Server", client: Client) -> None:
         server.answers = [ok({"major": "1", "minor": "34", "gitVersion": "v1.34.4", "platform": "linux/amd64"})]
-        assert await client.version() == VersionInfo("v1.34.4", "1", "34")
+        assert await client.version() == VersionInfo("v1.34.4")
 
     async def test_kinds_of_ours_and_of_kubernetes_have_their_paths(self) -> None:
         assert CAPACITY_REQUESTS.path("ns", "a") == "/apis/bigfleet.lucy.sh/v1alpha1/namespaces/ns/capacityrequests/a"
         assert CAPACITY_REQUESTS.path() == "/apis/bigfleet.lucy.sh/v1alpha1/capacityrequests"
         assert UPCOMING_NODES.path("ignored", "a") == "/apis/bigfleet.lucy.sh/v1alpha1/upcomingnodes/a"
-        assert PRIORITY_CLASSES.path() == "/apis/scheduling.k8s.io/v1/priorityclasses"
 
     async def test_a_proxy_carries_the_call(self, server: "Server") -> None:
         server.answers = [ok(node())]

@@ -184,7 +184,7 @@ class FakeServer:
         await self._call("evict", name, evicted)
 
     async def version(self) -> VersionInfo:
-        return await self._call("get", "version", lambda: VersionInfo("v1.34.4", "1", "34"))
+        return await self._call("get", "version", lambda: VersionInfo("v1.34.4"))
 
     # For tests.
 

@@ -34,7 +34,6 @@ class Patch(enum.Enum):
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
 
 
@@ -42,8 +41,6 @@ class VersionInfo(msgspec.Struct, frozen=True, rename="camel"):
     """The version of Kubernetes that the server runs."""
 
     git_version: str
-    major: str = ""
-    minor: str = ""
 
 
 class Client:

@@ -1,7 +1,7 @@
 """The HTTP endpoint of every program: /metrics, /healthz and /readyz, served by aiohttp.
 
 The endpoint runs on an event loop and a thread of its own, so that it still answers when the program's loop is stuck.
-Whoever connects is bounded in head size, in time and in number. A connection serves one request.
+Peers are bounded in head size, in time and in number. A connection serves one request.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class HealthEndpoint:
             answer.headers["Allow"] = ", ".join(_METHODS)
         else:
             answer = route(request.headers.get("Accept", ""))
-        # Which library answers, in which version, is nobody's business.
+        # The library would name itself and its version to every peer.
         answer.headers["Server"] = "bigfleet"
         answer.force_close()
         return answer

@@ -22,8 +22,6 @@ class ObjectReference(_Value, frozen=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
-    resource_version: str = ""
-    field_path: str = ""
 
 
 class Condition(_Value, frozen=True):
@@ -33,7 +31,6 @@ class Condition(_Value, frozen=True):
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: Time | None = None
 
 
 # Pods
@@ -88,8 +85,6 @@ class PodAffinityTerm(_Value, frozen=True):
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] = ()
-    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class PodAffinity(_Value, frozen=True):
@@ -115,10 +110,7 @@ class PodTopologySpreadConstraint(_Value, frozen=True):
     max_skew: int
     when_unsatisfiable: str
     label_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] = ()
     min_domains: int | None = None
-    node_affinity_policy: str = ""
-    node_taints_policy: str = ""
 
 
 class Toleration(_Value, frozen=True):
@@ -128,7 +120,6 @@ class Toleration(_Value, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
 
 
 class SchedulingGate(_Value, frozen=True):
@@ -151,8 +142,6 @@ class PodSpec(_Value, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
-    preemption_policy: str = ""
-    scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     termination_grace_period_seconds: int | None = None
 
@@ -169,11 +158,7 @@ class PodStatus(_Value, frozen=True):
     """How far a pod is."""
 
     phase: str = ""
-    reason: str = ""
-    message: str = ""
     conditions: tuple[Condition, ...] = ()
-    nominated_node_name: str = ""
-    start_time: Time | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -196,16 +181,7 @@ class PodTemplate(_Value, frozen=True):
 class DaemonSetSpec(_Value, frozen=True):
     """Which pods run on every fitting node."""
 
-    selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
-
-
-class DaemonSetStatus(_Value, frozen=True):
-    """On how many nodes they should run, and do."""
-
-    desired_number_scheduled: int = 0
-    current_number_scheduled: int = 0
-    number_ready: int = 0
 
 
 class DaemonSet(_Value, frozen=True):
@@ -213,17 +189,6 @@ class DaemonSet(_Value, frozen=True):
 
     metadata: ObjectMeta
     spec: DaemonSetSpec = DaemonSetSpec()
-    status: DaemonSetStatus = DaemonSetStatus()
-
-
-class PriorityClass(_Value, frozen=True):
-    """A name for a priority."""
-
-    metadata: ObjectMeta
-    value: int = 0
-    global_default: bool = False
-    preemption_policy: str = ""
-    description: str = ""
 
 
 # Nodes
@@ -265,7 +230,6 @@ class LeaseSpec(_Value, frozen=True):
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    acquire_time: Time | None = None
     renew_time: Time | None = None
     lease_transitions: int | None = None
 
@@ -282,8 +246,6 @@ class CertificateSigningRequestSpec(_Value, frozen=True):
 
     request: bytes
     signer_name: str
-    usages: tuple[str, ...] = ()
-    expiration_seconds: int | None = None
 
 
 class CertificateSigningRequestStatus(_Value, frozen=True):
@@ -304,17 +266,10 @@ class CertificateSigningRequest(_Value, frozen=True):
 # The rest
 
 
-class NamespaceStatus(_Value, frozen=True):
-    """Active or Terminating."""
-
-    phase: str = ""
-
-
 class Namespace(_Value, frozen=True):
     """A namespace."""
 
     metadata: ObjectMeta
-    status: NamespaceStatus = NamespaceStatus()
 
 
 class ConfigMap(_Value, frozen=True):
@@ -335,27 +290,18 @@ class Secret(_Value, frozen=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name})"
 
 
-class EventSeries(_Value, frozen=True):
-    """How often an event came again, and when last."""
-
-    count: int
-    last_observed_time: Time
-
-
 class Event(_Value, frozen=True):
     """Something that happened to an object, for people to read (events.k8s.io/v1)."""
 
     metadata: ObjectMeta
     event_time: Time | None = None
     regarding: ObjectReference = ObjectReference()
-    related: ObjectReference | None = None
     type: str = ""
     reason: str = ""
     action: str = ""
     note: str = ""
     reporting_controller: str = ""
     reporting_instance: str = ""
-    series: EventSeries | None = None
 
 
 class StatusCause(_Value, frozen=True):
@@ -363,22 +309,18 @@ class StatusCause(_Value, frozen=True):
 
     reason: str = ""
     message: str = ""
-    field: str = ""
 
 
 class StatusDetails(_Value, frozen=True):
     """What a refusal is about and when to come again."""
 
-    name: str = ""
-    kind: str = ""
     retry_after_seconds: int = 0
     causes: tuple[StatusCause, ...] = ()
 
 
 class Status(_Value, frozen=True):
-    """What the API server answers instead of an object."""
+    """What the API server answers in place of an object."""
 
-    status: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0

@@ -59,7 +59,6 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, kinds.Namespac
 SECRETS = Resource("", "v1", "secrets", "Secret", True, kinds.Secret)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, kinds.ConfigMap)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True, kinds.DaemonSet)
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, kinds.PriorityClass)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, kinds.Lease)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True, kinds.Event)
 CSRS = Resource(
