@@ -77,7 +77,7 @@ async def test_reports_are_well_formed_and_tell_the_same_story(tmp_path: Path) -
     assert cases["B501"].find("failure") is not None
     assert cases["B701"].find("skipped") is not None
     text = (tmp_path / "report.html").read_text()
-    assert "does not conform" in text
+    assert "DOES NOT CONFORM" in text
     assert "55 keys" in text
 
 

@@ -15,7 +15,7 @@ from bigfleet.conformance.errors import TargetError
 from bigfleet.conformance.report import write_reports
 from bigfleet.conformance.run import Options, Report, certify
 from bigfleet.conformance.suite import Profile, selects
-from bigfleet.conformance.terminal import Terminal
+from bigfleet.conformance.terminal import Terminal, plain
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import dial_address
 from bigfleet.transport.identity import Role
@@ -95,6 +95,8 @@ def conformance(
     try:
         result = asyncio.run(_watched(options))
     except TargetError as error:
+        for line in error.log:
+            typer.echo(f"  {plain(line)}", err=True)
         raise InputError(str(error)) from None
     except asyncio.CancelledError:
         raise typer.Exit(_TERMINATED) from None

@@ -1,32 +1,69 @@
-"""Why a check stops, and why a whole run does."""
+"""What ends a check early, and what ends a whole run."""
+
+import re
 
 import grpc
 
+_MOST_DETAIL_CHARACTERS = 400
+# Numbers, hexadecimal ids and tokens: what differs between two machines that fail for one reason.
+_PARTICULAR = re.compile(r"[0-9a-f]{8,}|[0-9]+")
+# Codes that say that the provider itself broke down, whatever the call was.
+_BREAKDOWNS = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE}
+
 
 class BrokenError(Exception):
-    """The provider broke the behaviour under check: what was done, what had to come, and what came."""
+    """The provider broke the behaviour under check. The text says what was done, what was expected and what came.
 
-    def __init__(self, done: str, expected: str, came: str) -> None:
-        super().__init__(f"{done}: expected {expected}; came {came}")
+    Checks that break for the same reason raise errors of the same `cause`. Numbers and ids are left out of a cause.
+    """
+
+    def __init__(self, done: str, expected: str, came: str, *, cause: str = "") -> None:
+        text = f"{done}: expected {expected}; came {came}"
+        super().__init__(text)
+        self.cause = _PARTICULAR.sub("…", cause or text)
 
 
 class RefusedError(BrokenError):
-    """A call that was answered with an error code."""
+    """A call was answered with an error code."""
 
-    def __init__(self, done: str, code: grpc.StatusCode, details: str, expected: str = "an answer") -> None:
-        super().__init__(done, expected, f"{code.name}: {details}"[:400])
+    def __init__(self, done: str, code: grpc.StatusCode, details: str, expected: str = "") -> None:
+        came = f"{code.name}: {details}"[:_MOST_DETAIL_CHARACTERS]
+        if code in _BREAKDOWNS:
+            cause = f"calls are answered with {came}"
+        else:
+            # A check with an expectation of its own judges the code, so its failure has a cause of its own.
+            cause = "" if expected else f"{done.partition(' ')[0]} is answered with {came}"
+        super().__init__(done, expected or "an answer", came, cause=cause)
         self.done = done
         self.code = code
         self.details = details
 
 
 class StuckError(BrokenError):
-    """A transition that did not end in time."""
+    """A transition did not end in time."""
 
 
 class NotApplicableError(Exception):
-    """The behaviour cannot be shown on this target; the text says why, and what would make it possible."""
+    """The behaviour does not apply to this provider. The text says why."""
+
+
+class NotCheckedError(NotApplicableError):
+    """The behaviour applies, but this run cannot show it. The text says what would make it possible.
+
+    `subject` is the word by which the verdict names what was not checked.
+    """
+
+    def __init__(self, subject: str, text: str) -> None:
+        super().__init__(text)
+        self.subject = subject
 
 
 class TargetError(Exception):
-    """The run as a whole cannot be done: one line naming the target and what to do."""
+    """The whole run is impossible. The text is one line that names the target and says what to do.
+
+    `log` holds the last lines that a provider started by the suite wrote before it gave up.
+    """
+
+    def __init__(self, text: str, log: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.log = log

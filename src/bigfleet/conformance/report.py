@@ -1,4 +1,4 @@
-"""A run on paper: JUnit for build servers, JSON for programs, one page of HTML for people."""
+"""The report of a run as files: JUnit for build servers, JSON for programs, one page of HTML for people."""
 
 import html
 import json
@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from bigfleet.conformance.catalogue import TITLES
 from bigfleet.conformance.run import Report
 from bigfleet.conformance.suite import Outcome, Result
-from bigfleet.conformance.terminal import described, plain
+from bigfleet.conformance.terminal import described, plain, shortened
 
 _MARKS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.SKIPPED: "○"}
 
@@ -35,7 +35,7 @@ def write_reports(report: Report, folder: Path) -> None:
 
 
 def junit(report: Report) -> bytes:
-    """One test case a behaviour; what is wrong with the run as a whole is a case of its own."""
+    """One test case a behaviour, and one for each problem of the run as a whole."""
     cases = len(report.results) + len(report.problems)
     suite = ET.Element(
         "testsuite",
@@ -77,7 +77,7 @@ def junit(report: Report) -> bytes:
 
 
 def as_json(report: Report) -> str:
-    """Everything, by name."""
+    """The whole report as a JSON document."""
     facts = report.facts
     document = {
         "target": report.target,
@@ -85,6 +85,9 @@ def as_json(report: Report) -> str:
         "began": report.began.isoformat(),
         "seconds": round(report.seconds, 3),
         "passed": report.passed,
+        "verdict": report.verdict,
+        "only": list(report.only),
+        "not_checked": list(report.unchecked),
         "profiles": list(report.profiles),
         "probes": {
             "machines": facts.machines,
@@ -99,6 +102,8 @@ def as_json(report: Report) -> str:
         },
         "counts": {outcome.value: report.count(outcome) for outcome in Outcome},
         "problems": list(report.problems),
+        "provider_log": list(report.log),
+        "causes": [{"cause": cause.text, "behaviours": list(cause.ids)} for cause in report.causes],
         "left_behind": list(report.left_behind),
         "behaviours": [
             {
@@ -106,6 +111,7 @@ def as_json(report: Report) -> str:
                 "sentence": result.behaviour.sentence,
                 "profile": result.behaviour.profile.value,
                 "outcome": result.outcome.value,
+                "not_checked": result.unchecked,
                 "message": result.message,
                 "seconds": round(result.seconds, 3),
                 "notes": list(result.notes),
@@ -118,7 +124,6 @@ def as_json(report: Report) -> str:
 
 def page(report: Report) -> str:
     """One page that needs nothing else: no script, no font, no link."""
-    verdict = ("passed", "conforms") if report.passed else ("failed", "does not conform")
     counts = ", ".join(f"{report.count(outcome)} {outcome}" for outcome in Outcome)
     facts = [
         ("target", report.target),
@@ -130,24 +135,35 @@ def page(report: Report) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         f"<title>Conformance of {_text(report.target)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>Provider conformance of {_text(report.target)}</h1>",
-        f'<p><span class="verdict {verdict[0]}">{verdict[1]}</span> {counts} in {report.seconds:.1f} s</p><dl>',
+        f'<p><span class="verdict {"passed" if report.passed else "failed"}">{_text(report.verdict)}</span>',
+        f"{counts} in {report.seconds:.1f} s</p><dl>",
         *(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts),
         "</dl>",
         *(f'<p class="verdict failed">{_text(problem)}</p>' for problem in report.problems),
-        *(f"<p>{_text(sentence)}</p>" for sentence in report.left_behind),
+        *(f"<pre>{_text(line)}</pre>" for line in report.log),
+        *(f"<p>{_text(sentence)}</p>" for sentence in shortened(report.left_behind)),
     ]
+    repeats: dict[str, str] = {}
+    for cause in report.causes:
+        if len(cause.results) > 1:
+            first, *others = cause.ids
+            repeats.update(dict.fromkeys(others, first))
+            parts.append(f"<p>One cause, {len(cause.results)} failures: <b>{_text(cause.text)}</b><br>")
+            parts.append(f"{', '.join(cause.ids)}</p>")
     area = 0
     for result in report.results:
         if result.behaviour.area != area:
             parts.append("</table>" if area else "")
             area = result.behaviour.area
             parts.append(f"<h2>B{area}xx {_text(TITLES[area])}</h2><table>")
-        parts.append(_row(result))
+        parts.append(_row(result, repeats.get(result.behaviour.id, "")))
     return "\n".join([*parts, "</table>" if area else "", "</body></html>", ""])
 
 
-def _row(result: Result) -> str:
-    details = [text for text in (result.message, *result.notes) if text]
+def _row(result: Result, repeated: str) -> str:
+    """The table row of a result. `repeated` is the behaviour whose failure has the same cause and was shown before."""
+    message = f"the same cause as {repeated}" if repeated else result.message
+    details = [text for text in (message, *result.notes) if text]
     why = "".join(f'<div class="why">{_text(text)}</div>' for text in details)
     cells = (_MARKS[result.outcome], result.behaviour.id, f"{_text(result.behaviour.sentence)}{why}")
     row = "".join(f"<td>{cell}</td>" for cell in (*cells, f"{result.seconds:.2f} s"))

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Protocol
 
 from bigfleet.conformance.catalogue import BEHAVIOURS
+from bigfleet.conformance.causes import Cause, causes
 from bigfleet.conformance.checks.durability import Restart
-from bigfleet.conformance.errors import BrokenError, NotApplicableError, TargetError
+from bigfleet.conformance.errors import BrokenError, NotApplicableError, NotCheckedError, TargetError
 from bigfleet.conformance.suite import Behaviour, Outcome, Phase, Profile, Result, selects
-from bigfleet.conformance.workbench.bench import Bench, Facts
+from bigfleet.conformance.workbench.bench import LARGE_FLEET, Bench, Facts
 from bigfleet.conformance.workbench.handle import Handle
+from bigfleet.conformance.workbench.hosts import HostList
 from bigfleet.conformance.workbench.pool import Pool
 from bigfleet.conformance.workbench.probe import active_profiles, probe
 from bigfleet.conformance.workbench.process import Launched
@@ -29,12 +31,13 @@ from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
-_AT_ONCE = 8
+_CHECKS_AT_ONCE = 8
+_DEFAULT_BLOB = b"#!/bin/sh\n# bigfleet conformance\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person asked for."""
+    """What the person who started the run asked for."""
 
     address: Address
     seed: int
@@ -45,25 +48,30 @@ class Options:
     launch: str | None = None
     launch_log: Path | None = None
     hosts_command: str | None = None
-    bootstrap_blob: bytes = b"#!/bin/sh\n# bigfleet conformance\n"
+    bootstrap_blob: bytes = _DEFAULT_BLOB
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run came to."""
+    """What a run found."""
 
     target: str
     seed: int
+    only: tuple[str, ...]
     began: datetime
     seconds: float
     facts: Facts
     profiles: tuple[Profile, ...]
     results: tuple[Result, ...]
     problems: tuple[str, ...]
+    """What is wrong with the run as a whole, one sentence each."""
+    log: tuple[str, ...]
+    """The last lines of a provider that ended in the middle of the run."""
     left_behind: tuple[str, ...]
+    """A sentence for each machine that is not as it was found."""
 
     def count(self, outcome: Outcome) -> int:
-        """How many behaviours came out like this."""
+        """The number of behaviours with this outcome."""
         return sum(result.outcome is outcome for result in self.results)
 
     @property
@@ -71,9 +79,32 @@ class Report:
         """True if nothing failed: neither a behaviour nor the run as a whole."""
         return not self.problems and not self.count(Outcome.FAILED)
 
+    @property
+    def causes(self) -> list[Cause]:
+        """The causes of all failures."""
+        return causes(self.results)
+
+    @property
+    def unchecked(self) -> dict[str, list[Result]]:
+        """The skipped behaviours that apply to this provider, by the word that names what was not checked."""
+        found: dict[str, list[Result]] = {}
+        for result in self.results:
+            if result.unchecked:
+                found.setdefault(result.unchecked, []).append(result)
+        return dict(sorted(found.items()))
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in one line; a good one names what was not checked."""
+        if not self.passed:
+            return "DOES NOT CONFORM"
+        only = f"; checked: {', '.join(self.only)} only" if self.only else ""
+        unchecked = f"; not checked: {', '.join(self.unchecked)}" if self.unchecked else ""
+        return f"CONFORMS{only}{unchecked}"
+
 
 class Progress(Protocol):
-    """Whoever watches a run."""
+    """Is told how a run goes on."""
 
     def began(self, options: Options, facts: Facts, profiles: Sequence[Profile], chosen: Sequence[Behaviour]) -> None:
         """The probes are done and the checks begin."""
@@ -86,13 +117,17 @@ class Progress(Protocol):
 
 
 async def certify(options: Options, progress: Progress) -> Report:
-    """Run the suite. DialError and TargetError mean that there was nothing to judge."""
+    """Run the suite. DialError and TargetError mean that no provider could be judged."""
     began, start = datetime.now(UTC), time.monotonic()
     target = Target(options.address, options.tls, options.settle_seconds, Witness())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(target.hang_up)
-        restart = await _launch(options, target, stack)
+        launched = await _launch(options, target, stack)
+        restart = None if launched is None else Restart(launched)
         await target.connect()
+        hosts = None if options.hosts_command is None else HostList(options.hosts_command, options.settle_seconds)
+        if hosts is not None:
+            await hosts.remember()
         new_shard = _shards(options.tls)
 
         def hand(record: pb.Machine) -> Handle:
@@ -113,7 +148,7 @@ async def certify(options: Options, progress: Progress) -> Report:
                 rng=random.Random(f"{options.seed}/{behaviour.id}"),  # noqa: S311 - cases to replay, not secrets
                 shard=new_shard,
                 restart=restart,
-                hosts_command=options.hosts_command,
+                hosts=hosts,
             )
 
         chosen = [
@@ -126,20 +161,26 @@ async def certify(options: Options, progress: Progress) -> Report:
             results = await _run_all(chosen, profiles, found.facts, bench, progress)
         finally:
             left_behind = await pool.restore()
+        log: tuple[str, ...] = ()
+        if launched is not None and launched.exit_code is not None:
+            problems.append(f"the provider ended by itself with code {launched.exit_code} during the run")
+            log = launched.last_lines()
     return Report(
         target=str(options.address),
         seed=options.seed,
+        only=options.only,
         began=began,
         seconds=time.monotonic() - start,
         facts=found.facts,
         profiles=tuple(sorted(profiles)),
         results=tuple(results),
         problems=tuple(problems),
+        log=log,
         left_behind=tuple(left_behind),
     )
 
 
-async def _launch(options: Options, target: Target, stack: AsyncExitStack) -> Restart | None:
+async def _launch(options: Options, target: Target, stack: AsyncExitStack) -> Launched | None:
     if options.launch is None:
         return None
     try:
@@ -148,12 +189,12 @@ async def _launch(options: Options, target: Target, stack: AsyncExitStack) -> Re
         launched = Launched(options.launch, target, options.launch_log)
         stack.push_async_callback(launched.stop)
         await launched.start()
-        return Restart(launched)
+        return launched
     raise TargetError(f"something answers at {options.address} already; with --launch the suite starts the provider")
 
 
 def _shards(tls: LiveTLS | None) -> Callable[[], Shard]:
-    """Shards that nobody has used; over TLS the certificate's, whose tokens only grow."""
+    """Makes shards with ids that nobody has used. Over TLS it is always the certificate's shard."""
     if tls is not None:
         own = Shard.by_the_clock(str(tls.identity.id))
         return lambda: own
@@ -171,17 +212,18 @@ async def _run_all(
     results: dict[str, Result] = {}
 
     async def run(behaviour: Behaviour, slots: asyncio.Semaphore) -> None:
-        reason = _inapplicable(behaviour, profiles, facts)
-        if reason is None:
+        try:
+            _require(behaviour, profiles, facts)
+        except NotApplicableError as error:
+            result = _skipped(behaviour, error)
+        else:
             async with slots:
                 progress.started(behaviour)
                 result = await _run_one(behaviour, bench(behaviour))
-        else:
-            result = Result(behaviour, Outcome.SKIPPED, reason)
         results[behaviour.id] = result
         progress.finished(result)
 
-    for phase, at_once in ((Phase.TOGETHER, _AT_ONCE), (Phase.ALONE, 1), (Phase.LAST, 1)):
+    for phase, at_once in ((Phase.TOGETHER, _CHECKS_AT_ONCE), (Phase.ALONE, 1), (Phase.LAST, 1)):
         slots = asyncio.Semaphore(at_once)
         async with asyncio.TaskGroup() as group:
             for behaviour in chosen:
@@ -190,12 +232,27 @@ async def _run_all(
     return [results[behaviour.id] for behaviour in chosen]
 
 
-def _inapplicable(behaviour: Behaviour, profiles: frozenset[Profile], facts: Facts) -> str | None:
-    if behaviour.profile not in profiles:
-        return f"profile {behaviour.profile}: {_why_not(behaviour.profile, facts)}"
+def _require(behaviour: Behaviour, profiles: frozenset[Profile], facts: Facts) -> None:
+    """Raise if the behaviour is not checked in this run, with the reason."""
+    profile = behaviour.profile
+    if profile not in profiles:
+        text = f"profile {profile}: {_why_not(profile, facts)}"
+        if _applies(profile, facts):
+            raise NotCheckedError(profile.value, text)
+        raise NotApplicableError(text)
     if behaviour.own_shards and facts.tls:
-        return "needs shard ids of its own; over TLS the provider takes calls only from the certificate's"
-    return None
+        text = "needs several shard ids; over TLS a provider takes calls only from the certificate's shard"
+        raise NotCheckedError("several shards", text)
+
+
+def _applies(profile: Profile, facts: Facts) -> bool:
+    """Whether the profile is one that this provider could be checked for, given another command line."""
+    return {
+        Profile.CLOUD: facts.deletable,
+        Profile.BARE_METAL: not facts.deletable,
+        Profile.SPOT: facts.spot > 0,
+        Profile.SCALE: facts.machines >= LARGE_FLEET,
+    }.get(profile, True)
 
 
 def _why_not(profile: Profile, facts: Facts) -> str:
@@ -207,18 +264,23 @@ def _why_not(profile: Profile, facts: Facts) -> str:
         else "no machine to try",
         Profile.SCALE: "it takes long; ask for it with --profile scale",
         Profile.DURABLE: "" if facts.launched else "give --launch CMD to let the suite kill the provider",
-        Profile.FAULT: "" if facts.faults else f"no machine offers one, by the label {CONFORMANCE_FAULT}",
+        Profile.FAULT: "" if facts.faults else f"no machine has the label {CONFORMANCE_FAULT}; see --help",
     }
     return reasons.get(profile) or "not asked for with --profile"
 
 
 async def _run_one(behaviour: Behaviour, bench: Bench) -> Result:
     start = time.monotonic()
-    outcome, message = Outcome.PASSED, ""
+    outcome, message, cause = Outcome.PASSED, "", ""
     try:
         await behaviour.check(bench)
     except NotApplicableError as error:
-        outcome, message = Outcome.SKIPPED, str(error)
+        return _skipped(behaviour, error)
     except BrokenError as error:
-        outcome, message = Outcome.FAILED, str(error)
-    return Result(behaviour, outcome, message, time.monotonic() - start, tuple(bench.notes))
+        outcome, message, cause = Outcome.FAILED, str(error), error.cause
+    return Result(behaviour, outcome, message, time.monotonic() - start, tuple(bench.notes), cause)
+
+
+def _skipped(behaviour: Behaviour, error: NotApplicableError) -> Result:
+    unchecked = error.subject if isinstance(error, NotCheckedError) else ""
+    return Result(behaviour, Outcome.SKIPPED, str(error), unchecked=unchecked)

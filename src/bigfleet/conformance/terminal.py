@@ -1,4 +1,7 @@
-"""A run as a person watches it: a line for each behaviour, in the order of the ids, as soon as it is known."""
+"""A run as a person watches it: one line a behaviour, in the order of the ids, as soon as its result is known.
+
+Of several failures with one cause only the first is printed in its place. The end of the run lists the others.
+"""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -20,14 +23,19 @@ _MARKS = {
 }
 
 
+_DETAIL_INDENT = 8
+_NAMED_MACHINES = 5
+
+
 class Terminal:
-    """Prints results in order; those that end early wait for the ones before them."""
+    """Prints results in the order of their ids. A result that is early waits until those before it are printed."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._waiting: list[Behaviour] = []
         self._done: dict[str, Result] = {}
         self._running: set[str] = set()
+        self._shown_causes: set[str] = set()
         self._area = 0
         self._total = 0
         self._status = console.status("probing the target") if console.is_terminal else None
@@ -44,7 +52,7 @@ class Terminal:
             self._status.stop()
 
     def began(self, options: Options, facts: Facts, profiles: Sequence[Profile], chosen: Sequence[Behaviour]) -> None:
-        """Say what is judged and how to do it again."""
+        """Print what is judged, and how to repeat the run."""
         self._waiting = list(chosen)
         self._total = len(chosen)
         self._console.print(Text(f"conformance of {options.address}", style="bold"))
@@ -55,12 +63,12 @@ class Terminal:
         )
 
     def started(self, behaviour: Behaviour) -> None:
-        """Show it among those that run."""
+        """Show the behaviour among those under check."""
         self._running.add(behaviour.id)
         self._update()
 
     def finished(self, result: Result) -> None:
-        """Print it, or keep it until its turn."""
+        """Print the result, or keep it until its turn."""
         self._running.discard(result.behaviour.id)
         self._done[result.behaviour.id] = result
         while self._waiting and (ready := self._done.get(self._waiting[0].id)) is not None:
@@ -69,19 +77,35 @@ class Terminal:
         self._update()
 
     def ended(self, report: Report) -> None:
-        """The verdict, after everything that needs to be said about the run as a whole."""
+        """Print what concerns the run as a whole, and at last the verdict."""
         self._console.print()
+        for cause in report.causes:
+            if len(cause.results) > 1:
+                count = f"one cause, {len(cause.results)} failures: "
+                self._say(Text.assemble(("✗ ", "bold red"), count, (plain(cause.text), "bold red")))
+                self._say(Text(", ".join(cause.ids)), indent=_DETAIL_INDENT)
         for problem in report.problems:
             self._say(Text.assemble(("✗ ", "bold red"), plain(problem)))
-        for sentence in report.left_behind:
+        for line in report.log:
+            self._say(Text(plain(line), "dim"), indent=_DETAIL_INDENT)
+        for sentence in shortened(report.left_behind):
             self._say(Text.assemble(("! ", "yellow"), plain(sentence)))
+        for subject, results in report.unchecked.items():
+            behaviours = f"{results[0].behaviour.id} is" if len(results) == 1 else f"{len(results)} behaviours are"
+            self._say(
+                Text.assemble(("○ ", "yellow"), f"{subject}: {behaviours} not checked: {plain(results[0].message)}")
+            )
         passed, failed, skipped = (report.count(outcome) for outcome in Outcome)
-        verdict, style = ("CONFORMS", "bold green") if report.passed else ("DOES NOT CONFORM", "bold red")
         counts = f"  {passed} passed, {failed} failed, {skipped} skipped in {report.seconds:.1f} s"
-        self._console.print(Text.assemble((verdict, style), counts))
+        style = "bold green" if report.passed else "bold red"
+        self._say(Text.assemble((report.verdict, style), counts))
 
     def _print(self, result: Result) -> None:
         behaviour = result.behaviour
+        if result.cause in self._shown_causes:
+            return
+        if result.cause:
+            self._shown_causes.add(result.cause)
         if behaviour.area != self._area:
             self._area = behaviour.area
             self._console.print(Text(f"\nB{self._area}xx {TITLES[self._area]}", style="bold"))
@@ -94,10 +118,10 @@ class Terminal:
         self._say(line)
         details = [result.message] if result.message else []
         for detail in (*details, *result.notes):
-            self._say(Text(plain(detail), style=style if detail == result.message else "dim"), indent=8)
+            self._say(Text(plain(detail), style=style if detail == result.message else "dim"), indent=_DETAIL_INDENT)
 
     def _say(self, line: Text, indent: int = 0) -> None:
-        """A terminal gets its lines wrapped and indented; a file or a pipe gets one line each."""
+        """Print a line: wrapped and indented on a terminal, whole in a file or a pipe."""
         if self._console.is_terminal:
             self._console.print(Padding(line, (0, 0, 0, indent), expand=False))
         else:
@@ -110,7 +134,7 @@ class Terminal:
 
 
 def described(facts: Facts, profiles: Sequence[Profile]) -> list[tuple[str, str]]:
-    """What the probes found, as name and value."""
+    """What the probes found, as pairs of name and value."""
     delete = "works" if facts.deletable else "UNIMPLEMENTED"
     return [
         ("profiles", ", ".join(profiles)),
@@ -121,6 +145,14 @@ def described(facts: Facts, profiles: Sequence[Profile]) -> list[tuple[str, str]
     ]
 
 
+def shortened(left_behind: Sequence[str]) -> list[str]:
+    """The first few sentences about machines that are not as they were found, and the number of the others."""
+    shown = list(left_behind[:_NAMED_MACHINES])
+    if more := len(left_behind) - len(shown):
+        shown.append(f"{more} more machines are not as they were found")
+    return shown
+
+
 def plain(text: str) -> str:
-    """Foreign text without characters that would move a terminal's cursor or break a document."""
+    """The provider's text, without characters that would move a terminal's cursor or break a document."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -12,7 +12,7 @@ import grpc
 
 from bigfleet.conformance.checks.listing import by_id, same_ids, there
 from bigfleet.conformance.checks.metadata import awkward, judge
-from bigfleet.conformance.errors import BrokenError, NotApplicableError, RefusedError, TargetError
+from bigfleet.conformance.errors import BrokenError, NotApplicableError, NotCheckedError, RefusedError, TargetError
 from bigfleet.conformance.suite import Area, Phase, Profile
 from bigfleet.conformance.workbench.bench import Bench
 from bigfleet.conformance.workbench.handle import Handle
@@ -26,6 +26,8 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 AREA = Area(10, "durability")
 
 _BURST = 24
+# One machine stays bound over the restart. Each of the others has a call of another kind interrupted.
+_FEWEST, _MOST = 3, 5
 # What a call comes to that the provider did not live to answer, or would not look at.
 _UNANSWERED = {
     grpc.StatusCode.UNAVAILABLE,
@@ -86,7 +88,7 @@ async def _or_error(answer: Awaitable[_T]) -> "_T | BrokenError":
 
 async def _tell(bench: Bench, launched: Launched) -> Story:
     target = bench.target
-    async with bench.several(3, 4) as machines:
+    async with bench.several(_FEWEST, _MOST) as machines:
         keeper, *others = machines
         cluster, metadata = bench.cluster(), awkward()
         kept = await keeper.drive(Call.CONFIGURE, cluster=cluster, metadata=metadata)
@@ -97,7 +99,8 @@ async def _tell(bench: Bench, launched: Launched) -> Story:
         try:
             await launched.start()
         except TargetError as error:
-            raise BrokenError("kill -9 and a restart", "the provider to come back", str(error)) from None
+            said = " | ".join((str(error), *error.log))
+            raise BrokenError("kill -9 and a restart", "the provider to come back", said) from None
         after = await _or_error(_inventory(bench))
         stale = [(ask, await _or_error(target.ask(ask))) for ask in answered]
         repeat = keeper.asking(Call.CONFIGURE, cluster=cluster, metadata=metadata)
@@ -162,11 +165,13 @@ async def _killed_in_a_burst(bench: Bench, bound: Handle, last: Sequence[Ask], l
 
 
 async def _ready_to_interrupt(bench: Bench, machines: list[Handle]) -> list[tuple[Handle, Ask]]:
-    """Calls of different kinds, one a machine, each legal now."""
+    """Calls of different kinds, one a machine. Each machine is brought to where its call is legal."""
     asks = []
-    for machine, call in zip(machines, (Call.CONFIGURE, Call.DRAIN, bench.facts.round_trip[-2]), strict=False):
+    for machine, call in zip(machines, bench.facts.round_trip, strict=False):
         if call is Call.DRAIN:
             await machine.drive(Call.CONFIGURE, cluster=bench.cluster())
+        elif call is Call.CREATE:
+            await machine.drive(Call.DELETE)
         asks.append((machine, machine.asking(call, cluster=bench.cluster())))
     return asks
 
@@ -183,7 +188,7 @@ def _answer(done: str, fact: "_T | BrokenError") -> _T:
 
 async def _story(bench: Bench) -> Story:
     if bench.restart is None:
-        raise NotApplicableError("only a provider that the suite starts can be killed: give --launch CMD")
+        raise NotCheckedError("durable", "only a provider that the suite starts can be killed: give --launch CMD")
     return await bench.restart.story(bench)
 
 

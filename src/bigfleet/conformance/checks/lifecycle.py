@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from bigfleet.conformance.errors import BrokenError, NotApplicableError
+from bigfleet.conformance.errors import BrokenError, NotCheckedError
 from bigfleet.conformance.suite import Area, Check, Profile
 from bigfleet.conformance.workbench.bench import Bench
 from bigfleet.conformance.workbench.faults import Fault, seconds_of
@@ -146,7 +146,7 @@ async def _readiness_gate(bench: Bench) -> None:
     async with bench.faulty(Fault.JOIN_LATE) as machine:
         late = seconds_of(await machine.get())
         if late is None:
-            raise NotApplicableError(f"machine {machine.id!r} has no usable label {CONFORMANCE_SECONDS}")
+            raise NotCheckedError("fault", f"machine {machine.id!r} has no usable label {CONFORMANCE_SECONDS}")
         ask = machine.asking(Call.CONFIGURE, cluster=bench.cluster())
         sent = time.monotonic()
         record = (await machine.target.ask(ask)).machine

@@ -8,7 +8,7 @@ from bigfleet.conformance.checks.fields import no_faults
 from bigfleet.conformance.checks.listing import by_id, pages, same_ids, there, unmoved, walk
 from bigfleet.conformance.errors import BrokenError, NotApplicableError
 from bigfleet.conformance.suite import Area, Phase, Profile
-from bigfleet.conformance.workbench.bench import Bench, sample
+from bigfleet.conformance.workbench.bench import LARGE_FLEET, Bench, sample
 from bigfleet.conformance.workbench.handle import Handle
 from bigfleet.conformance.workbench.records import JUDGES, told
 from bigfleet.conformance.workbench.tasks import together
@@ -17,7 +17,6 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 AREA = Area(11, "scale")
 
-_LEAST = 10_000
 _PAGE = 1_000
 _CHURNED = 16
 _TURNS = 3
@@ -30,8 +29,8 @@ _MOMENT_SECONDS = 0.2
 
 
 def _large(bench: Bench, *, cursors: bool = False) -> None:
-    if bench.facts.machines < _LEAST:
-        raise NotApplicableError(f"needs {_LEAST:,} machines or more; the target has {bench.facts.machines:,}")
+    if bench.facts.machines < LARGE_FLEET:
+        raise NotApplicableError(f"needs {LARGE_FLEET:,} machines or more; the target has {bench.facts.machines:,}")
     if cursors and not bench.facts.cursors:
         raise NotApplicableError("the provider returns no revision, which B903 counts against it at this size")
 

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bigfleet.conformance.errors import NotApplicableError
+from bigfleet.conformance.errors import NotApplicableError, NotCheckedError
 from bigfleet.conformance.workbench.faults import Fault, how_to_offer
 from bigfleet.conformance.workbench.handle import Handle
+from bigfleet.conformance.workbench.hosts import HostList
 from bigfleet.conformance.workbench.pool import Pool
 from bigfleet.conformance.workbench.records import IDLE, SPECULATIVE
 from bigfleet.conformance.workbench.requests import NO_TOKEN, Shard, Token
@@ -20,8 +21,8 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 if TYPE_CHECKING:
     from bigfleet.conformance.checks.durability import Restart
 
-CURSOR_BOUND = 10_000
-"""Up to so many machines a provider may do without cursors."""
+LARGE_FLEET = 10_000
+"""A provider with more machines than this must have cursors, and one with as many can be checked for scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Facts:
     @property
     def cursor_need(self) -> str:
         """Whether a provider of this size must have cursors, in a sentence."""
-        verdict = "needed" if self.machines > CURSOR_BOUND else "not needed"
-        return f"{self.machines:,} machines: cursors {verdict} (bound {CURSOR_BOUND:,})"
+        verdict = "needed" if self.machines > LARGE_FLEET else "not needed"
+        return f"{self.machines:,} machines: cursors {verdict} (bound {LARGE_FLEET:,})"
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Bench:
     rng: random.Random
     shard: Callable[[], Shard]
     restart: "Restart | None" = None
-    hosts_command: str | None = None
+    hosts: HostList | None = None
     notes: list[str] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -110,17 +111,21 @@ class Bench:
     @asynccontextmanager
     async def faulty(self, fault: Fault) -> AsyncIterator[Handle]:
         """One machine with this fault, Speculative for faults of Create and Idle for the others."""
-        if not self.offers(fault):
-            raise NotApplicableError(how_to_offer(fault))
+        self.offered(fault)
         state = SPECULATIVE if fault.startswith("create") else IDLE
         async with self.pool.lease(1, state, fault) as (handle,):
             yield handle
 
-    def offers(self, fault: Fault) -> bool:
-        """True if there is a machine with this fault that can be brought to where it strikes."""
-        # Without Delete no machine is ever Speculative, so there is nothing to create or delete.
-        reachable = self.facts.deletable or not fault.startswith(("create", "delete"))
-        return reachable and fault in self.facts.faults
+    def offered(self, *faults: Fault) -> list[Fault]:
+        """Those of the faults that a machine is offered with. Raises if there is none, and says what to do."""
+        # Without Delete no machine is ever Speculative, so nothing is ever created or deleted.
+        possible = [fault for fault in faults if self.facts.deletable or not fault.startswith(("create", "delete"))]
+        if not possible:
+            raise NotApplicableError("nothing is created or deleted here: Delete is UNIMPLEMENTED")
+        offered = [fault for fault in possible if fault in self.facts.faults]
+        if not offered:
+            raise NotCheckedError("fault", how_to_offer(*possible))
+        return offered
 
 
 def sample(rng: random.Random, records: Sequence[pb.Machine], count: int) -> list[pb.Machine]:

@@ -93,7 +93,10 @@ class Handle:
         ask = self.asking(call, token, **fields)
         journey = await self.watched(await self.target.ask(ask))
         if state_of(journey.end) is not END[call]:
-            raise BrokenError(str(ask), f"it to end {END[call].label}", told(journey.end))
+            cause = f"{call.value} ends in {label(journey.end)}"
+            if journey.end.last_error:
+                cause += f": {journey.end.last_error.replace(self.id, '…')}"
+            raise BrokenError(str(ask), f"it to end {END[call].label}", told(journey.end), cause=cause)
         return journey
 
     async def rest(self) -> pb.Machine:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from bigfleet.conformance.errors import BrokenError, NotApplicableError
+from bigfleet.conformance.errors import BrokenError, NotCheckedError
 from bigfleet.conformance.workbench.faults import fault_of
 from bigfleet.conformance.workbench.handle import Handle
 from bigfleet.conformance.workbench.records import IDLE, SPECULATIVE, state_of, told
@@ -39,7 +39,7 @@ class Pool:
                 lambda: len(self._idle(fault)) >= count or self.usable(fault) < count,
             )
             if self.usable(fault) < count:
-                raise NotApplicableError(self._want(count, fault))
+                raise NotCheckedError("fault" if fault else "several machines", self._want(count, fault))
             # Those that are already there first: moving a machine costs time and, on a cloud, money.
             chosen = sorted(self._idle(fault), key=lambda record: state_of(record) is not state)[:count]
             for record in chosen:

@@ -124,7 +124,8 @@ class Target:
                 return record
             if time.monotonic() > end:
                 done = f"waiting {self.settle_seconds:g} s for machine {machine_id!r}"
-                raise StuckError(done, f"the end of {label(record)}", told(record))
+                cause = f"a machine does not leave {label(record)}"
+                raise StuckError(done, f"the end of {label(record)}", told(record), cause=cause)
             await asyncio.sleep(pause)
             pause = min(pause * _POLL_GROWTH, _LAST_POLL_SECONDS)
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 import uvloop
 
 from bigfleet.providerkit.backend import Backend, BackendError
+from bigfleet.providerkit.cross_check import CrossCheckedBackend
 from bigfleet.providerkit.faults import FaultyBackend
 from bigfleet.providerkit.offer import OfferError
 from bigfleet.providerkit.provider import BackendIncompleteError
@@ -54,6 +55,7 @@ def main(name: str, make: Callable[[Path | None], Backend]) -> NoReturn:
         backend = make(options.config)
         if options.conformance_faults:
             backend = FaultyBackend(backend)
+            backend = CrossCheckedBackend(backend) if backend.has("create") else backend
         uvloop.run(serve(backend, open_store(options.state, backend.scheme), endpoint))
     except USER_ERRORS as error:
         sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
@@ -81,5 +83,9 @@ def _parser(name: str) -> argparse.ArgumentParser:
     add("--tls-key", metavar="FILE", help="its private key, PEM")
     add("--tls-ca", metavar="FILE", help="the CA bundle that callers are checked against, PEM")
     add("--log-level", default="info", choices=[str(level) for level in Level], help="(%(default)s)")
-    add("--conformance-faults", action="store_true", help="let the first machines fail, for the conformance suite")
+    add(
+        "--conformance-faults",
+        action="store_true",
+        help="for bigfleet conformance alone: let the first machines fail, and check the backend",
+    )
     return parser
