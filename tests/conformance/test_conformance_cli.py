@@ -13,9 +13,10 @@ import grpc
 import pytest
 
 from bigfleet.cli.bigfleet import main
+from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from tests.conformance.liars.refusals import EmptyIdIsNotFound
-from tests.conformance.reference import Context, Reference, S, serving
+from tests.conformance.reference import Context, Reference, Request, S, serving
 from tests.conformance.reference import Options as ProviderOptions
 from tests.conformance.stand import free_port, launch_command
 
@@ -55,7 +56,7 @@ async def test_a_provider_that_the_suite_starts_is_certified_and_reported(tmp_pa
     assert (code, err) == (0, "")
     assert "replay with --seed 42" in out
     assert "B10xx durability" in out
-    assert re.search(r"CONFORMS  9 passed, 0 failed, 0 skipped in \d", out)
+    assert re.search(r"CONFORMS; checked: B101, B10, B301 only  9 passed, 0 failed, 0 skipped in \d", out)
     assert [line.split()[1] for line in out.splitlines() if line.startswith("✓")] == [
         "B101", "B301", *(f"B{number}" for number in range(1001, 1008)),
     ]  # fmt: skip
@@ -121,6 +122,47 @@ async def test_a_liar_ends_with_code_1_and_the_behaviour_it_broke() -> None:
     assert "expected a refusal with INVALID_ARGUMENT, because the id is empty; came NOT_FOUND" in " ".join(out.split())
     assert "✓ B215" in out
     assert "DOES NOT CONFORM  1 passed, 1 failed, 0 skipped" in out
+
+
+class BrokenHandler(Reference):
+    """Raises an exception in whatever touches an existing machine."""
+
+    async def mutate(self, call: Call, request: Request, context: Context) -> pb.TransitionAck:
+        if request.machine_id in self.fleet.machines and call is not Call.DELETE:
+            raise KeyError("rack")
+        return await super().mutate(call, request, context)
+
+
+async def test_failures_of_one_cause_are_one_cross_and_a_list() -> None:
+    async with serving(BrokenHandler(ProviderOptions(machines=6))) as port:
+        code, out, _ = await bigfleet(f"--target=127.0.0.1:{port}", "--only=B1,B2,B5", "--settle-seconds=5")
+    assert code == 1
+    crosses = [line for line in out.splitlines() if line.startswith("✗")]
+    assert crosses[0].startswith("✗ B101 ")
+    assert re.fullmatch(r"✗ one cause, 2\d failures: calls are answered with UNKNOWN: .*KeyError.*rack.*", crosses[1])
+    assert len(crosses) == 2
+    assert re.search(r"^ +B101, B102, B103, B104, B105, .*B501, B502, B503, B504, B505$", out, re.MULTILINE)
+
+
+async def test_a_verdict_names_what_was_not_checked_and_how_to_check_it() -> None:
+    async with serving(Reference(ProviderOptions(machines=6))) as port:
+        code, out, _ = await bigfleet(f"--target=127.0.0.1:{port}", "--settle-seconds=5")
+    assert code == 0
+    assert re.search(r"^CONFORMS; not checked: durable, fault, hosts  \d+ passed, 0 failed", out, re.MULTILINE)
+    assert re.search(r"^○ durable: 7 behaviours are not checked: .*give --launch CMD", out, re.MULTILINE)
+    assert re.search(r"^○ hosts: B708 is not checked: give --hosts-cmd CMD", out, re.MULTILINE)
+
+
+async def test_a_provider_that_cannot_start_shows_what_it_said_last() -> None:
+    broken = "import sys; print('reading config'); sys.exit('config.yaml: machines is missing')"
+    port = free_port()
+    code, out, err = await bigfleet(f"--target=127.0.0.1:{port}", f"--launch={sys.executable} -c {broken!r}")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "  reading config",
+        "  config.yaml: machines is missing",
+        f"bigfleet: --launch {sys.executable}: ended with code 1 before it listened at 127.0.0.1:{port}",
+    ]
 
 
 @pytest.mark.parametrize(

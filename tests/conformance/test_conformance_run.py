@@ -21,7 +21,16 @@ from tests.conformance.liars.random_cases import HighPlanesAreReplaced, VeryNega
 from tests.conformance.liars.refusals import OperationIdIsTheMachine
 from tests.conformance.reference import Options as ProviderOptions
 from tests.conformance.reference import Reference, RefusalError, serving
-from tests.conformance.stand import SEED, Watcher, certified, free_port, launch_command, message, outcomes
+from tests.conformance.stand import (
+    SEED,
+    Watcher,
+    certified,
+    certified_process,
+    free_port,
+    launch_command,
+    message,
+    outcomes,
+)
 
 
 def selected(*selectors: str) -> set[str]:
@@ -126,6 +135,22 @@ async def test_a_command_that_cannot_be_started_or_ends_at_once_is_named() -> No
     assert await refused_launch("no-such-provider", port) == "--launch no-such-provider: No such file or directory"
     found = await refused_launch(f"{sys.executable} -c 'raise SystemExit(3)'", port)
     assert found == f"--launch {sys.executable}: ended with code 3 before it listened at 127.0.0.1:{port}"
+
+
+async def test_a_list_of_hosts_that_cannot_be_had_ends_the_run_at_once() -> None:
+    async with serving(Reference(ProviderOptions(machines=1))) as port:
+        options = Options(TCPAddress("127.0.0.1", port), SEED, settle_seconds=5.0, hosts_command="ls /no/such/folder")
+        with pytest.raises(TargetError, match=r"--hosts-cmd 'ls /no/such/folder': ended with code 2: .*No such file"):
+            await certify(options, Watcher())
+
+
+async def test_a_provider_that_ends_in_the_middle_is_named_with_its_last_words(tmp_path: Path) -> None:
+    report = await certified_process(tmp_path, "--liar", "EndsAtTheFirstConfigure", only=("B1", "B2"))
+    assert report.problems == ("the provider ended by itself with code 3 during the run",)
+    assert report.log == ("out of luck",)
+    (cause,) = report.causes
+    assert cause.text == "the provider does not answer: UNAVAILABLE"
+    assert len(cause.results) > 5
 
 
 async def test_a_provider_that_runs_already_is_not_launched_over(tmp_path: Path) -> None:

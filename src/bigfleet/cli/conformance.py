@@ -94,6 +94,9 @@ def conformance(
     )
     try:
         result = asyncio.run(_watched(options))
+        if launch and not result.passed:
+            kept = "is not kept without --report FOLDER" if folder is None else f"is in {options.launch_log}"
+            typer.echo(f"what the provider said {kept}")
     except TargetError as error:
         for line in error.log:
             typer.echo(f"  {plain(line)}", err=True)

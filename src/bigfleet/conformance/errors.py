@@ -7,8 +7,8 @@ import grpc
 _MOST_DETAIL_CHARACTERS = 400
 # Numbers, hexadecimal ids and tokens: what differs between two machines that fail for one reason.
 _PARTICULAR = re.compile(r"[0-9a-f]{8,}|[0-9]+")
-# Codes that say that the provider itself broke down, whatever the call was.
-_BREAKDOWNS = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE}
+# Codes with which a gRPC server answers when the code behind it raised an exception, whatever the call was.
+_BREAKDOWNS = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 
 
 class BrokenError(Exception):
@@ -28,7 +28,9 @@ class RefusedError(BrokenError):
 
     def __init__(self, done: str, code: grpc.StatusCode, details: str, expected: str = "") -> None:
         came = f"{code.name}: {details}"[:_MOST_DETAIL_CHARACTERS]
-        if code in _BREAKDOWNS:
+        if code is grpc.StatusCode.UNAVAILABLE:
+            cause = "the provider does not answer: UNAVAILABLE"
+        elif code in _BREAKDOWNS:
             cause = f"calls are answered with {came}"
         else:
             # A check with an expectation of its own judges the code, so its failure has a cause of its own.

@@ -24,7 +24,7 @@ _MARKS = {
 
 
 _DETAIL_INDENT = 8
-_NAMED_MACHINES = 5
+_NAMED_MACHINES = 3
 
 
 class Terminal:
@@ -36,6 +36,7 @@ class Terminal:
         self._done: dict[str, Result] = {}
         self._running: set[str] = set()
         self._shown_causes: set[str] = set()
+        self._last_reason = ""
         self._area = 0
         self._total = 0
         self._status = console.status("probing the target") if console.is_terminal else None
@@ -116,7 +117,10 @@ class Terminal:
         if result.outcome is Outcome.PASSED:
             line.append(f"  {result.seconds:.2f} s", "dim")
         self._say(line)
-        details = [result.message] if result.message else []
+        # Neighbours that are skipped for one reason show it once.
+        repeats = result.outcome is Outcome.SKIPPED and result.message == self._last_reason
+        self._last_reason = result.message if result.outcome is Outcome.SKIPPED else ""
+        details = [result.message] if result.message and not repeats else []
         for detail in (*details, *result.notes):
             self._say(Text(plain(detail), style=style if detail == result.message else "dim"), indent=_DETAIL_INDENT)
 

@@ -6,6 +6,7 @@ it must find none. A backend that does not fails the transition, in words that n
 """
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 
@@ -29,15 +30,13 @@ class CrossCheckedBackend(WrappedBackend):
         host = await super().create(job)
         found = await self._described(job, host)
         if found != host:
-            await super().delete(_with_host(job, host))
-            raise BackendError(
-                f"describe finds {found or 'nothing'!r} under the token of host {host!r}, which was just made"
-            )
+            await self._clean_up(job, host)
+            named = repr(found) if found else "nothing"
+            raise BackendError(f"describe finds {named} under the token of host {host!r}, which was just made")
         for again in (job, _with_host(job, host)):
             other = await super().create(again)
             if other != host:
-                for made in (host, other):
-                    await super().delete(_with_host(job, made))
+                await self._clean_up(job, host, other)
                 raise BackendError(f"create made host {host!r} and then host {other!r} under the same token")
         return host
 
@@ -49,6 +48,12 @@ class CrossCheckedBackend(WrappedBackend):
                 f"describe still finds {found!r} under the token of host {job.host!r}, which was deleted"
             )
         await super().delete(job)
+
+    async def _clean_up(self, job: Job, *hosts: str) -> None:
+        """End the hosts of a Create that is about to fail, as far as the backend can."""
+        for host in hosts:
+            with suppress(BackendError):
+                await super().delete(_with_host(job, host))
 
     async def _described(self, job: Job, expected: str) -> str:
         """What describe says: as soon as it is what is expected, or after the time that a cloud may lag."""

@@ -1,13 +1,15 @@
 """Liars after a restart; these run as processes of their own."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.conformance.reference import Reference, RefusalError, Request
+from tests.conformance.reference import Context, Reference, RefusalError, Request
 
 DURABLE: dict[str, str] = {
     "MarksAreForgotten": "B1001",
@@ -20,6 +22,16 @@ DURABLE: dict[str, str] = {
     "InterruptedStaysInFlight": "B1006",
     "NewShardsAreStrangers": "B1007",
 }
+
+
+class EndsAtTheFirstConfigure(Reference):
+    """No liar of the table: it shows what the suite says of a provider that ends in the middle of a run."""
+
+    async def mutate(self, call: Call, request: Request, context: Context) -> pb.TransitionAck:
+        if call is Call.CONFIGURE:
+            os.write(2, b"out of luck\n")
+            os._exit(3)
+        return await super().mutate(call, request, context)
 
 
 class MarksAreForgotten(Reference):

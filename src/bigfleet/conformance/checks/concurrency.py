@@ -8,7 +8,7 @@ import grpc
 from bigfleet.conformance.errors import BrokenError, RefusedError
 from bigfleet.conformance.suite import Area, Phase, Profile
 from bigfleet.conformance.workbench.bench import Bench
-from bigfleet.conformance.workbench.handle import END, VIA, Handle
+from bigfleet.conformance.workbench.handle import END, VIA, Handle, wrong_end
 from bigfleet.conformance.workbench.records import IDLE, SPECULATIVE, binding_faults, state_of, told
 from bigfleet.conformance.workbench.requests import Ask, Token
 from bigfleet.conformance.workbench.target import Target
@@ -50,7 +50,9 @@ async def _one_transition(bench: Bench, machine: Handle, call: Call) -> None:
         raise BrokenError(done, "one operation_id for all", f"{len(operations)}: {', '.join(sorted(operations))}")
     end = await machine.settled()
     again = await machine.settled()
-    if state_of(end) is not END[call] or again.host != end.host:
+    if state_of(end) is not END[call]:
+        raise BrokenError(done, f"it to end {END[call].label}", told(end), cause=wrong_end(call, end))
+    if again.host != end.host:
         raise BrokenError(done, f"one transition that ends {END[call].label}", told(again))
 
 

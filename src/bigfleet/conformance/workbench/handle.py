@@ -27,6 +27,12 @@ END = {ask.call: ask.end for ask in ASKS}
 """Where each call leads."""
 
 
+def wrong_end(call: Call, record: pb.Machine) -> str:
+    """The cause of a failure that is a transition with a wrong end."""
+    why = f": {record.last_error.replace(record.id, '…')}" if record.last_error else ""
+    return f"{call.value} ends in {label(record)}{why}"
+
+
 @dataclass(frozen=True, slots=True)
 class Journey:
     """A transition as it was seen: its ack, then every record until the machine rested."""
@@ -93,10 +99,8 @@ class Handle:
         ask = self.asking(call, token, **fields)
         journey = await self.watched(await self.target.ask(ask))
         if state_of(journey.end) is not END[call]:
-            cause = f"{call.value} ends in {label(journey.end)}"
-            if journey.end.last_error:
-                cause += f": {journey.end.last_error.replace(self.id, '…')}"
-            raise BrokenError(str(ask), f"it to end {END[call].label}", told(journey.end), cause=cause)
+            expected = f"it to end {END[call].label}"
+            raise BrokenError(str(ask), expected, told(journey.end), cause=wrong_end(call, journey.end))
         return journey
 
     async def rest(self) -> pb.Machine:

@@ -39,7 +39,7 @@ class Pool:
                 lambda: len(self._idle(fault)) >= count or self.usable(fault) < count,
             )
             if self.usable(fault) < count:
-                raise NotCheckedError("fault" if fault else "several machines", self._want(count, fault))
+                raise self._too_few(count, fault)
             # Those that are already there first: moving a machine costs time and, on a cloud, money.
             chosen = sorted(self._idle(fault), key=lambda record: state_of(record) is not state)[:count]
             for record in chosen:
@@ -86,12 +86,15 @@ class Pool:
     def _idle(self, fault: str) -> list[pb.Machine]:
         return [record for record in self._free.values() if self._kinds[record.id] == fault]
 
-    def _want(self, count: int, fault: str) -> str:
-        kind = f"machines of fault {fault}" if fault else "ordinary machines, Idle or Speculative and unbound"
-        lost = sum(self._kinds[machine] == fault for machine in self._lost)
-        gone = f", {lost} of them stuck by now" if lost else ""
+    def _too_few(self, count: int, fault: str) -> NotCheckedError:
         total = sum(kind == fault for kind in self._kinds.values())
-        return f"needs {count} {kind}; the target has {total}{gone}"
+        if total >= count:
+            text = "too many machines are stuck or cannot be brought back; the failures say why"
+            return NotCheckedError("what needs a machine", text)
+        if fault:
+            return NotCheckedError("fault", f"needs {count} machines with fault {fault}; the target has {total}")
+        text = f"needs {count} ordinary machines, Idle or Speculative and unbound; the target has {total}"
+        return NotCheckedError("what needs several machines", text)
 
 
 def leasable(record: pb.Machine) -> bool:
