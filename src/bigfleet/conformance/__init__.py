@@ -1,5 +1,5 @@
-"""Certifies a provider from outside, through the six calls and nothing more. `run` puts a run together.
+"""Certifies a provider from outside, through the six calls alone.
 
-`checks` has one file an area of behaviours, `workbench` what the checks work with. It knows no provider's inside,
-not even ours.
+`run` is one run of the suite, `checks` has a file for each area of behaviours, `workbench` has what checks work with.
+Nothing here knows the inside of a provider, not even of ours.
 """

@@ -1,4 +1,4 @@
-"""Every behaviour of conformance.md, in the order of their ids."""
+"""Every behaviour of docs/internals/provider-behaviours.md, in the order of the ids."""
 
 from bigfleet.conformance.checks import (
     concurrency,

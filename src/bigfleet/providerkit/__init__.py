@@ -1,12 +1,12 @@
-"""What a provider author builds on: one small backend in, the whole contract out.
+"""The provider kit: an author writes one small backend, and the kit does the rest of the contract.
 
-Generic over backends; the simulated cloud is one of them. An author needs the names below and no others.
+The simulated cloud is a backend like any other. An author needs the names below and no others.
 """
 
 import os
 
-# Read by gRPC when it is first imported. With it, a child that a backend starts (ssh, a cloud's own tool) can die of
-# gRPC's handlers for fork.
+# gRPC reads this when it is first imported. With fork support on, gRPC's fork handlers can kill a child that a backend
+# starts, such as ssh or a cloud's own tool.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from bigfleet.model.machine import CapacityType

@@ -1,8 +1,8 @@
 """What an author writes: one small class that makes, joins, empties and ends hosts.
 
-The kit calls it and does the rest of the contract: fencing, repeats, time-outs, what is durable, what is shown. Every
-method may be called again for the same job after a restart of the provider, so each must be idempotent by its token or
-its host.
+The kit calls the class and does the rest of the contract: fencing, repeats, time-outs, durable state, records. The kit
+may call every method again for the same job after a restart of the provider, so every method must be idempotent: by the
+job's token or by its host.
 """
 
 from abc import ABC, abstractmethod
@@ -14,25 +14,29 @@ import msgspec
 from bigfleet.model.machine import Call
 from bigfleet.providerkit.offer import Offer, Shape
 
+_DEFAULT_GRACE_SECONDS = 120
+
 
 class BackendError(Exception):
-    """The substrate refused or failed; its text becomes the machine's last_error, so it says what a person needs."""
+    """The substrate refused or failed. The text becomes the machine's last_error, which a person reads."""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One machine that the kit wants something done with.
-
-    `token` names the Create that `host` comes from or shall come from, and is durable before the substrate hears of it:
-    use it as the cloud's client token, or write it into a tag, so that `describe` can find the host by it.
-    """
+    """A machine for which a method of the backend is called."""
 
     machine: str
+    """The machine's id."""
     shape: Shape
     token: str
+    """Names the Create that makes or made the host. It is durable before `create` is called. Use it as the cloud's
+    client token, or write it into a tag, so that `describe` can find the host by it.
+    """
     host: str = ""
+    """The host, as `create` or the offer named it. Empty until there is one."""
     cluster: str = ""
+    """The cluster that the machine is bound to, if any."""
     recovering: bool = False
-    """Whether the machine comes out of Failed."""
+    """The call leads the machine out of Failed."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,61 +54,63 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(Enum):
-    """What may happen to a machine though nobody asked."""
+    """What may happen to a machine without a call."""
 
     TAKEN_BACK = "taken back"
-    """The substrate wants it: it drains, and a notice that it is gone may follow."""
+    """The substrate takes the host back. The kit drains the machine. A notice that the host is gone may follow."""
     BROKEN = "broken"
-    """Its host is there and does not work."""
+    """The host exists and does not work."""
     GONE = "gone"
-    """Its host is no more."""
+    """The host does not exist any more."""
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something that happened to a machine by itself; `text` is for a person, `grace_seconds` for TAKEN_BACK.
-
-    With `host` it says nothing of a machine that has another host by the time the news arrives.
-    """
+    """Something that happened to a machine without a call."""
 
     machine: str
     change: Change
     text: str = ""
-    grace_seconds: int = 120
+    """What happened, for a person."""
+    grace_seconds: int = _DEFAULT_GRACE_SECONDS
+    """Of TAKEN_BACK: how long running work may take to end."""
     host: str = ""
+    """The host that the notice is about. The kit ignores the notice if the machine has another host by now."""
 
 
 Known = Callable[[], Mapping[str, str]]
-"""Machines that have a host, and which, when asked."""
+"""Returns every machine that has a host now, with its host."""
 
 
 class Backend(ABC):
-    """The substrate. `scheme` is the part of a Node's spec.providerID before `://`, a host is the part after it."""
+    """The substrate that hosts come from."""
 
     scheme: str
+    """The part of a Node's spec.providerID before `://`. A host is the part after it."""
     limits: Limits = Limits()
     ready_poll_seconds: float = 2.0
-    """How often `ready` is asked while a node is awaited."""
+    """Seconds between two calls of `ready` while the kit waits for a node."""
     refresh_seconds: float = 0.0
-    """How often `offers` is asked again; 0 is never."""
+    """Seconds between two calls of `offers`; 0: it is called once."""
     doubt_seconds: float = 900.0
-    """How long after a Create that failed the substrate may still bring its host to light."""
+    """For how long after a failed Create its host may still appear. The kit looks for it and ends it."""
 
     def has(self, method: str) -> bool:
         """Whether the author wrote this optional method."""
         return getattr(type(self), method) is not getattr(Backend, method)
 
     def limit(self, job: Job, call: Call) -> float:  # noqa: ARG002 - for authors to override
-        """Seconds after which this transition counts as failed; a drain has its grace besides."""
+        """Seconds after which this transition counts as failed. A drain has its grace on top."""
         return float(getattr(self.limits, call.value.lower()))
 
     @abstractmethod
     async def offers(self) -> Iterable[Offer]:
-        """Every machine there is to be had, the same ids each time."""
+        """Every machine that can be had, with the same ids each time."""
 
     async def create(self, job: Job) -> str:
-        """Make a host under the job's token and return it once it is up, joined to no cluster.
+        """Make a host under the job's token, and return its name once it is up. It is in no cluster yet.
 
-        After a restart in the middle, `job.host` is what `describe` found under the token: wait for that one.
+        If the provider was restarted in the middle of a Create, `job.host` is the host that `describe` found under the
+        token: wait for that host and make no other.
         """
         raise NotImplementedError
 
@@ -113,30 +119,30 @@ class Backend(ABC):
         """Hand the bootstrap blob to the host so that it joins the job's cluster. The blob is secret."""
 
     async def ready(self, job: Job) -> bool:  # noqa: ARG002 - for authors to override
-        """Whether the node has joined and is Ready; asked until it is. Leave it out if `configure` waits for that."""
+        """Whether the node has joined and is Ready. Asked until it is. Leave it out if `configure` waits for that."""
         return True
 
     @abstractmethod
     async def drain(self, job: Job, grace_seconds: int) -> None:
-        """End what runs on the host within the grace, and wipe what the cluster left there, credentials included."""
+        """End what runs on the host within the grace, and wipe what the cluster left on it, credentials included."""
 
     async def delete(self, job: Job) -> None:
         """End the host, or do nothing if it is gone. Leave it out if hosts cannot be deleted."""
         raise NotImplementedError
 
     async def describe(self, job: Job) -> str:
-        """The host that was made under the job's token, or nothing. Needed by whoever has `create`."""
+        """The host that was made under the job's token, or an empty text. A backend with `create` must have this."""
         raise NotImplementedError
 
     async def watch(self, known: Known) -> AsyncIterator[Notice]:  # noqa: ARG002 - for authors to override
-        """What happens to hosts by itself, for as long as the provider runs. Leave it out if nothing does.
+        """Yield a notice when something happens to a host without a call. Leave it out if nothing ever does.
 
-        `known()` is every machine that has a host, and which, as the kit has it now: what is among them and not there
-        any more went while nobody looked.
+        `known()` returns every machine that has a host now, with its host. Compare it with the substrate to notice
+        hosts that vanished while the provider was down.
         """
         nothing: tuple[Notice, ...] = ()
         for notice in nothing:
             yield notice
 
     async def close(self) -> None:  # noqa: B027 - many substrates have nothing to let go of
-        """Let go of connections; called once, at the end."""
+        """Close connections. Called once, at the end."""

@@ -1,7 +1,7 @@
-"""Carrying transitions out: the backend's methods under their limits, and hosts that nobody may forget.
+"""Carrying transitions out: the backend's methods under their limits, and the hosts of Creates that failed.
 
-A Create that failed may have made a host all the same (protocol.md 4). Its token stays in doubt: the machine does not
-leave Failed before the substrate was asked, and the sweep goes on asking for a while, ending whatever comes to light.
+A Create that failed may have made a host all the same (protocol rule 4). Its token is a doubt then. The machine does
+not leave Failed before the backend was asked for the host. A sweep goes on asking for a while and ends what it finds.
 """
 
 import asyncio
@@ -18,56 +18,63 @@ from bigfleet.telemetry.metrics import ProviderMetrics
 _log = structlog.get_logger("bigfleet.providerkit")
 
 Step = Callable[[Entry], Entry | None]
+"""Returns the machine after a change, or None if there is nothing to change."""
 Apply = Callable[[str, Step], Awaitable[Entry | None]]
+"""Changes a machine by a step, durably. Returns the machine after it, or None if there was no change."""
 
+# How often the sweep looks for the host of a failed Create, spread over the backend's doubt_seconds.
 _SWEEPS = 15
-# What looking for the late hosts of one machine may take; a substrate that hangs must not hold up the others'.
+# How long the sweep may look for the hosts of one machine. A substrate that hangs must not hold up the other machines.
 _SWEEP_SECONDS = 60.0
+# How long blobs on their way to a host may take to arrive when the provider ends.
 _HAND_OVER_SECONDS = 5.0
-# What author's code may take to let go once it is told to end.
+# How long the backend's methods may take to end once they are cancelled.
 _UNWIND_SECONDS = 2.0
 _MOST_HOST_BYTES = 1024
-# A drain has its grace besides its limit; a grace that means "for ever" must still end.
+# A drain has its grace on top of its limit. A grace that is meant to be endless must still end.
 _MOST_GRACE_SECONDS = 30 * 86_400
 
 
 class Carrier:
-    """Runs transitions; `apply` is how it shows what came of them."""
+    """Runs transitions. It changes machines through `apply` alone."""
 
     def __init__(self, backend: Backend, metrics: ProviderMetrics, apply: Apply) -> None:
         self._backend, self._metrics, self._apply = backend, metrics, apply
+        #: Machines with doubts, and how often the sweep has looked for their hosts.
         self._doubted: dict[str, int] = {}
+        #: Blobs that are on their way to a host.
         self._handing: set[asyncio.Future[None]] = set()
+        #: Calls of the backend that have not ended.
         self._begun: set[asyncio.Future[str]] = set()
 
     async def hand_over(self) -> None:
-        """Let blobs that are on their way arrive: they are written down nowhere, and the next life could not go on."""
+        """Wait for blobs on their way to a host. A blob is not stored, so no later process could send it again."""
         if self._handing:
             await asyncio.wait(self._handing, timeout=_HAND_OVER_SECONDS)
 
     async def close(self) -> None:
-        """End what the backend is doing, once nobody waits for it: how it ends then says nothing about a machine."""
+        """Cancel the backend's calls. How a cancelled call ends says nothing about its machine."""
         for task in self._begun:
             task.cancel()
         if self._begun:
             await asyncio.wait(self._begun, timeout=_UNWIND_SECONDS)
 
     async def carry_out(self, entry: Entry, step: Operation, blob: bytes) -> None:
-        """Have the backend do a transition and show how it ended, unless the machine has moved on by then."""
+        """Have the backend do a transition, and show how it ended unless the machine has moved on by then."""
         await self._limited(entry, step, lambda: self._act(entry, step, blob))
 
     async def resume(self, entry: Entry, step: Operation) -> None:
-        """Go on with a transition that the last life of the provider began."""
+        """Go on with a transition that an earlier process of the provider began."""
         if step.call is Call.CREATE:
             await self._limited(entry, step, lambda: self._adopt(entry))
         elif step.call is Call.CONFIGURE and not step.handed_over:
-            # The blob is a secret and was never written down.
+            # The blob is a secret and is not stored, so it cannot be sent again.
             await self._limited(entry, step, _interrupted)
         else:
             await self.carry_out(entry, step, b"")
 
     async def look(self, entry: Entry) -> list[Job]:
-        """The hosts that the machine's failed Creates made after all, each under its Create's token."""
+        """Find the hosts that the machine's failed Creates made after all. Each job has its Create's token."""
         jobs = [Job(entry.id, entry.shape, token) for token in entry.doubts]
         hosts = [await self._backend.describe(job) for job in jobs]
         return [
@@ -75,18 +82,18 @@ class Carrier:
         ]
 
     def doubt(self, machine: str) -> None:
-        """Sweep for hosts of this machine from now on."""
+        """Have the sweep look for hosts of this machine from now on."""
         self._doubted[machine] = 0
 
     async def sweep(self, find: Callable[[str], Entry | None]) -> None:
-        """End hosts that come to light late, time and again until each doubt is old."""
+        """Look for the hosts of failed Creates again and again, and end those that appear, until each doubt is old."""
         while True:
             await asyncio.sleep(self._backend.doubt_seconds / _SWEEPS)
             for machine in list(self._doubted):
                 entry = find(machine)
                 if entry is None or not entry.doubts:
                     del self._doubted[machine]
-                # While Failed, the call that leads out of it looks; while Creating, its first step does.
+                # The call that leads out of Failed looks for hosts itself, and so does the first step of a Create.
                 elif entry.state not in (MachineState.FAILED, MachineState.CREATING):
                     await self._sweep_one(entry)
 
@@ -94,7 +101,7 @@ class Carrier:
         try:
             async with asyncio.timeout(_SWEEP_SECONDS):
                 await self._end_late(entry)
-        except Exception:  # noqa: BLE001 - an author's mistake with one machine must not end the sweep
+        except Exception:  # noqa: BLE001 - a mistake in the backend must not end the sweep
             _log.exception("sweep_failed", machine=entry.id)
             return
         self._doubted[entry.id] += 1
@@ -116,8 +123,8 @@ class Carrier:
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
-            problem = f"the backend cancelled itself {error}"
-        except Exception as error:  # noqa: BLE001 - an author's mistake costs one transition, not the provider
+            problem = f"the backend cancelled itself {error}".rstrip()
+        except Exception as error:  # noqa: BLE001 - a mistake in the backend costs one transition, not the provider
             _log.exception("backend_raised", machine=entry.id, operation=step.id)
             problem = f"{type(error).__name__}: {error}"
         outcome: Step = (
@@ -137,7 +144,7 @@ class Carrier:
             _log.debug("transition_ended", machine=entry.id, operation=step.id, outcome=result)
 
     async def _in_time(self, work: Callable[[], Awaitable[str]], limit: float) -> str:
-        """What the work returns, or BackendError at the limit, even if it does not let itself be cancelled."""
+        """What the work returns. BackendError at the limit, even if the work cannot be cancelled."""
         task = asyncio.ensure_future(work())
         self._begun.add(task)
         task.add_done_callback(self._done)
@@ -149,7 +156,7 @@ class Carrier:
 
     def _done(self, task: asyncio.Future[str]) -> None:
         self._begun.discard(task)
-        # One that came after its limit has nobody left to tell.
+        # Nobody waits for a call that ends after its limit, so its error is marked as seen.
         if not task.cancelled():
             task.exception()
 
@@ -165,7 +172,7 @@ class Carrier:
                     self._handing.add(handing)
                     handing.add_done_callback(self._handing.discard)
                     await handing
-                while not await backend.ready(job):  # noqa: ASYNC110 - there is nothing to wait on but the clock
+                while not await backend.ready(job):  # noqa: ASYNC110 - only the backend knows, so it is polled
                     await asyncio.sleep(backend.ready_poll_seconds)
             case Call.DRAIN:
                 await backend.drain(job, step.grace_seconds)
@@ -178,11 +185,11 @@ class Carrier:
         await self._apply(entry.id, lambda now: _handed_over(now) if _is_at(now, step) else None)
 
     async def _adopt(self, entry: Entry) -> str:
-        """The host that an earlier life began to make, once it is up; none is made anew."""
+        """Wait for the host that an earlier process began to make. No other host is made."""
         job = entry.job()
         host = await self._backend.describe(job)
         if not host:
-            raise BackendError("the provider was restarted, and no host is known for it")
+            raise BackendError("the provider was restarted in the middle, and describe finds no host")
         return _checked(await self._backend.create(msgspec.structs.replace(job, host=_checked(host))))
 
     async def _end_late(self, entry: Entry) -> None:
@@ -198,7 +205,7 @@ async def _interrupted() -> str:
 
 
 def _is_at(entry: Entry, step: Operation) -> bool:
-    """Whether the machine is still in this very transition."""
+    """Whether this transition of the machine is still under way."""
     return entry.running is not None and entry.running.id == step.id
 
 
@@ -209,15 +216,17 @@ def _handed_over(entry: Entry) -> Entry:
 
 
 def _checked(host: object) -> str:
-    """A host's name that records can carry; some substrates have numbers, which an author must write out."""
+    """The host's name, or BackendError if no record can carry it."""
     if not isinstance(host, str) or not host:
-        raise BackendError(f"the backend must name the host as text, and said {host!r:.200}")
+        raise BackendError(f"the backend must name the host as text that is not empty; it returned {host!r:.200}")
     if len(host.encode(errors="replace")) > _MOST_HOST_BYTES or not host.isprintable():
-        raise BackendError(f"the host's name must be at most {_MOST_HOST_BYTES} printable bytes, and is {host!r:.200}")
+        raise BackendError(
+            f"a host's name has at most {_MOST_HOST_BYTES} bytes, all printable; this one is {host!r:.200}"
+        )
     return host
 
 
 def _is_cancelled() -> bool:
-    """Whether this very task is being ended, and not only something that it waited for."""
+    """Whether this task is being cancelled, and not only something that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

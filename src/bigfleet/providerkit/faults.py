@@ -15,6 +15,7 @@ from bigfleet.providerkit.backend import Backend, BackendError, Job
 from bigfleet.providerkit.offer import Offer
 from bigfleet.providerkit.wrapped import WrappedBackend
 
+# Faults of machines that have a host, and faults that need a Create or a Delete.
 _BOUND = ("configure-error", "configure-hang", "drain-error", "join-late")
 _MADE = ("create-error", "create-hang", "create-late", "delete-error")
 # How long the kit waits for a transition that the fault makes slow, and how long the transition then takes.
@@ -42,7 +43,7 @@ class FaultyBackend(WrappedBackend):
         return [*map(_labelled, offers, faults), *offers[len(faults) :]]
 
     async def create(self, job: Job) -> str:
-        """Fail, hang, or succeed after the limit."""
+        """Fail, hang, or succeed after the limit, if the machine has such a fault."""
         if _strikes(job, "create-error"):
             raise BackendError("an injected fault: no host was made")
         if _strikes(job, "create-hang"):
@@ -55,7 +56,7 @@ class FaultyBackend(WrappedBackend):
         return await super().create(job)
 
     async def configure(self, job: Job, blob: bytes) -> None:
-        """Fail or hang."""
+        """Fail or hang, if the machine has such a fault."""
         if _strikes(job, "configure-error"):
             raise BackendError("an injected fault: the host refused its bootstrap blob")
         if _strikes(job, "configure-hang"):
@@ -72,13 +73,13 @@ class FaultyBackend(WrappedBackend):
         return await super().ready(job)
 
     async def drain(self, job: Job, grace_seconds: int) -> None:
-        """Fail."""
+        """Fail, if the machine has such a fault."""
         if _strikes(job, "drain-error"):
             raise BackendError("an injected fault: the host would not let go")
         await super().drain(job, grace_seconds)
 
     async def delete(self, job: Job) -> None:
-        """Fail."""
+        """Fail, if the machine has such a fault."""
         if _strikes(job, "delete-error"):
             raise BackendError("an injected fault: the host could not be ended")
         await super().delete(job)

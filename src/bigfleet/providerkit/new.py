@@ -1,4 +1,4 @@
-"""Beginning a provider: a whole small project from the files in `template`, working and conformant as written."""
+"""`bigfleet providerkit new`: a whole small provider project from the files in `template`."""
 
 import keyword
 import re
@@ -14,22 +14,22 @@ _SUFFIX = ".in"
 
 
 class NewProjectError(Exception):
-    """A project that cannot be begun; says why and what to do."""
+    """The project cannot be written. The text says why and what to do."""
 
 
 def write_project(name: str, folder: Path) -> list[Path]:
-    """Write the project into a folder that is not there yet or is empty; returns the files, relative to it."""
+    """Write the project into a folder that is new or empty. Returns the files, relative to the folder."""
     package = name.replace("-", "_")
     if _NAME.fullmatch(name) is None or len(name) > _MAX_NAME:
         problem = f"needs 1 to {_MAX_NAME} lower-case letters, digits and single hyphens, beginning with a letter"
         raise NewProjectError(f"name {name!r}: {problem}")
     if keyword.iskeyword(package) or package == "tests" or find_spec(package) is not None:
-        raise NewProjectError(f"name {name!r}: is taken by a Python module; choose another")
+        raise NewProjectError(f"name {name!r}: a Python module has this name; choose another")
     words = {"name": name, "package": package}
     written = []
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise NewProjectError(f"{folder}: is there already and is not empty; choose another folder")
+            raise NewProjectError(f"{folder}: the folder is not empty; choose another")
         for parts, source in _sources(files("bigfleet.providerkit") / "template", ()):
             target = Path(*(package if part == "package" else part for part in parts))
             (folder / target).parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """What an author offers: machines, and the shape that many of them share.
 
-A shape is checked when it is made, by the very rules by which a shard would refuse a record of it.
+A shape is checked when it is made, by the rules by which a shard checks a record.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 MAX_ID_BYTES = 253
-"""The longest machine id, shard id or cluster id; as long as a certificate may name."""
+"""The longest id of a machine, a shard or a cluster: what a certificate can name."""
 
 MAX_SHAPE_BYTES = 64 * 1024
-"""What the fields of one shape may come to on the wire."""
+"""The largest shape, as bytes on the wire."""
 
 
 class OfferError(ValueError):
-    """An offer that no shard would take; names the machine or shape and the field."""
+    """An offer that no shard would accept. The text names the machine or the shape, and the field."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a machine's record says and that does not change with its life."""
+    """The part of a machine's record that does not change with the machine's life."""
 
     instance_type: str
     capacity_type: CapacityType
@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             raise OfferError(f"shape {self.instance_type!r} in {self.zone!r}: {problem}")
 
     def _problem(self) -> str:
-        """What is wrong with it, or nothing."""
+        """What is wrong with the shape, or an empty text."""
         try:
             message = self.record()
             message.id, message.state = self.instance_type or "?", pb.MACHINE_STATE_SPECULATIVE
@@ -53,13 +53,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             if amount > has.get(name, amount):
                 return f"allocatable[{name!r}]: is more than the machine has"
         if not machine.usable:
-            return "resources: nothing is there to be used"
+            return "resources: are empty"
         if self.capacity_type is CapacityType.UNSPECIFIED:
-            return "capacity_type: is unspecified"
+            return "capacity_type: is not set"
         return f"its fields are over {MAX_SHAPE_BYTES} bytes" if message.ByteSize() > MAX_SHAPE_BYTES else ""
 
     def record(self) -> pb.Machine:
-        """The record's part that is the shape's; the rest of a record may be appended to its bytes."""
+        """A record with the fields of the shape. The bytes of the other fields may be appended to its bytes."""
         return pb.Machine(
             instance_type=self.instance_type,
             zone=self.zone,
@@ -78,7 +78,7 @@ def _amounts(vector: Mapping[str, str | int]) -> pb.Resources:
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """One machine: a slot to be created or, with `host`, hardware that stands there already."""
+    """One machine: a slot that can be created or, with `host`, hardware that exists already."""
 
     id: str
     shape: Shape

@@ -1,6 +1,6 @@
 """A provider in one process: the ledger, its store and the backend.
 
-It speaks no gRPC, so a simulator may hold one and call it directly, on whatever clock its event loop has.
+No gRPC is used here, so that a simulator can call a provider directly, on the clock of its own event loop.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bigfleet.telemetry.metrics import ProviderMetrics
 
 _log = structlog.get_logger("bigfleet.providerkit")
 
-# A caller gives up after 30 s, so looking for a host inside a call must end before.
+# A caller gives up after 30 s. Looking for a host inside a call must end before that.
 _LOOK_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
 
@@ -30,18 +30,18 @@ T = TypeVar("T")
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """A call was taken: the transition that answers it and the machine right after."""
+    """The answer to a call that was taken: its transition, and the machine right after it."""
 
     operation_id: str
     entry: Entry
 
 
 class BackendIncompleteError(TypeError):
-    """A backend that lacks a method it needs; says which and why."""
+    """The backend lacks a method. The text says which, and why it is needed."""
 
 
 class Provider:
-    """Takes calls and shows machines. `async with` starts it, and ends every task at the end."""
+    """Takes calls and shows machines. It runs inside `async with`."""
 
     def __init__(self, backend: Backend, store: Store, metrics: ProviderMetrics) -> None:
         _check(backend)
@@ -54,7 +54,7 @@ class Provider:
 
     @property
     def scheme(self) -> str:
-        """The backend's name for its hosts."""
+        """The scheme of the backend's hosts."""
         return self._backend.scheme
 
     async def __aenter__(self) -> Self:
@@ -85,14 +85,15 @@ class Provider:
         self._store.close()
 
     async def ask(self, request: Request, blob: bytes = b"") -> Ack:
-        """Carry a mutating call out up to its ack, or raise what refuses it."""
-        # A caller that goes away in the middle must not leave what is durable and what is shown apart.
+        """Take a mutating call and return its ack, or raise why the call is refused."""
+        # A caller that goes away must not stop the call between what is durable and what is shown.
         return await asyncio.shield(self._spawn(self._ask(request, blob)))
 
     async def apply(self, machine: str, change: Callable[[Entry], Entry | None]) -> Entry | None:
-        """Change a machine unasked or at the end of a transition: durable first, then shown. None is no change.
+        """Change a machine without a call or at the end of a transition: make it durable, then show it.
 
-        What happened has happened, so a write that fails is tried until it works.
+        Returns None if there is nothing to change. The change has happened in the substrate already, so a write that
+        fails is tried again until it works.
         """
         async with self._turns.of(machine):
             while True:
@@ -135,12 +136,12 @@ class Provider:
             raise
 
     async def _part_with(self, machines: Iterable[str]) -> None:
-        """Forget machines that went, in the file too."""
+        """Forget machines that are no longer offered, also in the store."""
         for machine in machines:
             await self._store.write(Write(dropped=machine, forgotten=self.ledger.part_with(machine)))
 
     async def _adopted(self, machine: str) -> bool:
-        """Whether a machine about to leave Failed without a host has one after all, which is made its own here."""
+        """Look for the host of a Failed machine that has none. True if one was found, which is then the machine's."""
         entry = self.ledger.get(machine)
         if entry.host or not entry.doubts or entry.state is not MachineState.FAILED:
             return False
@@ -160,12 +161,12 @@ class Provider:
         return True
 
     async def _watch(self) -> None:
-        """Take the backend's notices for as long as it gives any."""
+        """Take the notices of the backend, if it has a watch."""
         while self._backend.has("watch"):
             try:
                 async for notice in self._backend.watch(self._hosts):
                     await self._take(notice)
-            except Exception:  # noqa: BLE001 - an author's mistake must not end the watch
+            except Exception:  # noqa: BLE001 - a mistake in the backend must not end the watch
                 _log.exception("watch_failed")
             await asyncio.sleep(_RETRY_SECONDS)
 
@@ -178,12 +179,12 @@ class Provider:
             self._spawn(self._carrier.carry_out(shown, shown.running, b""))
 
     async def _refresh(self) -> None:
-        """Take the offers anew, time and again; a failure keeps the old ones."""
+        """Ask for the offers again and again. A failure leaves the old offers."""
         while True:
             await asyncio.sleep(self._backend.refresh_seconds)
             try:
                 await self._part_with(self.ledger.offer(await self._backend.offers()))
-            except Exception:  # noqa: BLE001 - an author's mistake must not end the refresh
+            except Exception:  # noqa: BLE001 - a mistake in the backend must not end the refresh
                 _log.exception("refresh_failed")
 
     def _hosts(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""What a provider must still know after kill -9: machines that somebody has asked for, and fencing marks.
+"""What a provider must still know after kill -9: fencing marks, and every machine that a call has changed.
 
-One writer thread takes whatever waits into one transaction, so that many calls share an fsync.
+One thread writes everything that waits in one transaction, so that many calls share an fsync.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import msgspec
 from bigfleet.providerkit.ledger.entry import Entry
 from bigfleet.providerkit.ledger.fence import Mark, Token
 
-# "BFpk": tells our file from any other SQLite database.
+# "BFpk": tells the kit's file from any other SQLite database.
 _APPLICATION_ID = 0x4246706B
 _VERSION = 1
 _TABLES = """
@@ -30,7 +30,7 @@ _MOST_IN_ONE_TRANSACTION = 1024
 
 
 class StateError(Exception):
-    """The state file cannot be used or written; names it and says what to do."""
+    """The state file cannot be used or written. The text names the file and says what to do."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"state file {path}: {problem}")
@@ -38,12 +38,16 @@ class StateError(Exception):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """What becomes durable together: a machine's record, a mark, whose marks are forgotten, which machine is gone."""
+    """Changes that become durable together."""
 
     entry: Entry | None = None
+    """A machine as it is now."""
     mark: Mark | None = None
+    """A fencing mark that moved."""
     forgotten: str = ""
+    """The machine whose marks are forgotten."""
     dropped: str = ""
+    """The machine that is not there any more."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -57,17 +61,17 @@ class Store(Protocol):
     """Where state is kept."""
 
     def load(self) -> Kept:
-        """All that was kept."""
+        """Read everything that was kept."""
 
     async def write(self, write: Write) -> None:
-        """Return once it would survive the loss of power, or raise StateError and have kept nothing of it."""
+        """Return once the write would survive a power loss, or raise StateError and keep nothing of it."""
 
     def close(self) -> None:
-        """Write what waits and let go of the file."""
+        """Write what waits and close the file."""
 
 
 class MemoryStore:
-    """Keeps nothing: for tests, demos, and substrates that remember by themselves."""
+    """Keeps nothing: for tests, for demos, and for substrates that remember by themselves."""
 
     def load(self) -> Kept:
         """Nothing."""
@@ -88,7 +92,7 @@ class _Waiting(NamedTuple):
 
 
 class SQLiteStore:
-    """One file, held exclusively for the life of the process."""
+    """Keeps state in one SQLite file, which the process holds alone until it ends."""
 
     def __init__(self, path: Path, scheme: str) -> None:
         self.path = path
@@ -104,7 +108,7 @@ class SQLiteStore:
         except (sqlite3.Error, StateError) as error:
             self._file.close()
             raise error if isinstance(error, StateError) else StateError(path, _said(error)) from error
-        # A daemon, so that a start that fails before there is anybody to close this does not keep the process alive.
+        # A daemon thread, because a start may fail before anybody can close the store, and the process must end then.
         self._writer = threading.Thread(target=self._run, name="provider-state", daemon=True)
         self._writer.start()
 
@@ -120,7 +124,7 @@ class SQLiteStore:
         return Kept(entries, marks)
 
     async def write(self, write: Write) -> None:
-        """Wait for the transaction that holds it."""
+        """Wait for the transaction that the write is part of."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         record = None if write.entry is None else (write.entry.id, msgspec.msgpack.encode(write.entry))
@@ -128,14 +132,14 @@ class SQLiteStore:
         await done
 
     def close(self) -> None:
-        """End the writer once it has nothing left."""
+        """Write what waits and close the file."""
         self._queue.put(None)
         self._writer.join()
         self._file.close()
 
     def _prepare(self, scheme: str) -> None:
         run = self._file.execute
-        # The lock comes first: another process that has the file must not find it half looked at.
+        # The lock comes first, so that nothing is read from a file that another process is using.
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
@@ -150,7 +154,10 @@ class SQLiteStore:
         elif application != _APPLICATION_ID:
             raise StateError(self.path, "is the database of another program; name another file")
         elif version != _VERSION:
-            raise StateError(self.path, f"has version {version}, this kit writes {_VERSION}; use the kit that wrote it")
+            raise StateError(
+                self.path,
+                f"has version {version}, this kit writes {_VERSION}; use the kit that wrote it",
+            )
         else:
             found = run("SELECT scheme FROM provider").fetchone()[0]
             if found != scheme:
@@ -174,7 +181,7 @@ class SQLiteStore:
             self._file.execute("BEGIN IMMEDIATE")
             self._apply(batch)
             self._file.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - a writer that dies would leave every later call without an answer
+        except Exception as error:  # noqa: BLE001 - without the writer no later call would be answered
             problem = StateError(self.path, _said(error))
             with contextlib.suppress(sqlite3.Error):
                 self._file.rollback()
@@ -212,11 +219,12 @@ def _resolve(futures: list[asyncio.Future[None]], problem: StateError | None) ->
 def _said(error: Exception) -> str:
     text = str(error)
     if "locked" in text:
-        return "another process has it; stop that one, or name another file"
+        return "another process uses it; stop that process, or name another file"
     if "unable to open" in text:
         return "cannot be opened; let this program write in its folder"
     if "full" in text:
         return "the disk is full; make room and call again"
     return (
-        f"{text}; restore it from a copy: without it nobody knows which hosts are whose, and they must be ended by hand"
+        f"{text}; restore the file from a copy: without it nobody knows which machine has which host, "
+        "and the hosts must be ended by hand"
     )

@@ -1,4 +1,4 @@
-"""One change of a machine at a time, for any number of machines."""
+"""Locks by machine: each machine is changed by one task at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, machine: str) -> AsyncIterator[None]:
-        """Wait until nobody else changes the machine, and keep others waiting meanwhile."""
+        """Hold the lock of this machine."""
         turn = self._turns.setdefault(machine, _Turn())
         turn.users += 1
         try:

@@ -21,6 +21,9 @@ AREA = Area(4, "concurrency")
 
 _FENCED = grpc.StatusCode.FAILED_PRECONDITION
 _PARALLEL = 8
+# A sequence far above those that the old epoch has used.
+_LATE_SEQUENCE = 10**6
+_MOVES = 3
 # Something that is seen so many times in a row is no coincidence.
 _PROOF = 5
 # So many times the proof is tried before a call that is taken counts as taken in time.
@@ -38,6 +41,7 @@ async def _at_once(target: Target, asks: Sequence[Ask]) -> list[pb.TransitionAck
 
 
 async def _one_transition(bench: Bench, machine: Handle, call: Call) -> None:
+    """Send identical calls at once: they have one operation_id, and the machine makes one transition."""
     cluster = bench.cluster()
     asks = [machine.asking(call, token, cluster=cluster) for token in bench.tokens(_PARALLEL)]
     outcomes = await _at_once(bench.target, asks)
@@ -152,13 +156,13 @@ async def _outlasts(bench: Bench, machine: Handle, running: Call, seconds: float
 
 
 def _legal_after(call: Call, running: Call) -> bool:
-    """Whether the call may be taken at the end of the other: legal there, or done by what brought the machine there."""
+    """Whether the call may be taken once the other has ended: it is legal there, or asks for what is so already."""
     end = END[running]
     return can(call, end, end in HOSTED) or (end is END[call] and call is not Call.CONFIGURE)
 
 
 async def _ready_for(bench: Bench, machine: Handle, call: Call) -> None:
-    """Bring the machine to where the call is legal."""
+    """Bring the machine to a state from which the call is legal."""
     await machine.reach(SPECULATIVE if call is Call.CREATE else IDLE, await machine.rest())
     if call is Call.DRAIN:
         await machine.drive(Call.CONFIGURE, cluster=bench.cluster())
@@ -170,9 +174,11 @@ async def _one_winner(bench: Bench, machine: Handle, calls: Sequence[Call]) -> N
         for number, (call, token) in enumerate(zip(calls, bench.tokens(len(calls)), strict=True))
     ]
     outcomes = await _at_once(bench.target, asks)
-    done = f"parallel {' and '.join(sorted({call.value for call in calls}))} of machine {machine.id!r} with other aims"
+    done = (
+        f"parallel {' and '.join(sorted({call.value for call in calls}))} of machine {machine.id!r} with different aims"
+    )
     won = [ask for ask, outcome in zip(asks, outcomes, strict=True) if isinstance(outcome, pb.TransitionAck)]
-    # Deletes of one another are repeats; everything else contradicts.
+    # One Delete repeats another. Any other two calls contradict each other.
     aims = {(ask.call, ask.cluster if ask.call is Call.CONFIGURE else "") for ask in won}
     if len(aims) != 1:
         raise BrokenError(done, "exactly one to win", f"{len(aims)} acks: {'; '.join(map(str, won)) or 'none'}")
@@ -180,7 +186,7 @@ async def _one_winner(bench: Bench, machine: Handle, calls: Sequence[Call]) -> N
 
 
 async def _as_asked(machine: Handle, ask: Ask, done: str) -> None:
-    """The machine comes to rest where this one call leads, bound by nothing else."""
+    """Judge that the machine settles as this call asked, with nothing of any other call."""
     end = await machine.settled()
     wanted = (ask.cluster, dict(ask.metadata)) if ask.call is Call.CONFIGURE else ("", {})
     if state_of(end) is not END[ask.call] or (end.cluster, dict(end.shard_metadata)) != wanted:
@@ -193,10 +199,11 @@ async def _newer_epoch_wins(bench: Bench) -> None:
         shard, cluster = bench.shard().id, bench.cluster()
         olds = [machine.asking(Call.CONFIGURE, Token(shard, 1, n), cluster=cluster) for n in range(_PARALLEL)]
         newer = machine.asking(Call.CONFIGURE, Token(shard, 2, 0), cluster=cluster)
-        outcomes = await _at_once(bench.target, [*olds[:4], newer, *olds[4:]])
-        if isinstance(winner := outcomes[4], RefusedError):
+        middle = _PARALLEL // 2
+        outcomes = await _at_once(bench.target, [*olds[:middle], newer, *olds[middle:]])
+        if isinstance(winner := outcomes[middle], RefusedError):
             raise RefusedError(winner.done, winner.code, winner.details, "an ack: no newer epoch was sent")
-        for old in (olds[-1], machine.asking(Call.DRAIN, Token(shard, 1, 10**6))):
+        for old in (olds[-1], machine.asking(Call.DRAIN, Token(shard, 1, _LATE_SEQUENCE))):
             await bench.target.refused(old, "epoch 2 came before", _FENCED)
 
 
@@ -239,7 +246,7 @@ async def _no_bleed(bench: Bench) -> None:
             await _as_asked(machine, ask, f"{ask} beside others")
 
 
-@AREA.check("B408", "no torn snapshot: every record seen while machines move is whole")
+@AREA.check("B408", "no torn snapshot: every record that is read while machines move is consistent")
 async def _no_torn_snapshot(bench: Bench) -> None:
     async with bench.several(1, 2) as machines:
         moving = asyncio.create_task(together(_move(bench, machine) for machine in machines))
@@ -253,13 +260,13 @@ async def _no_torn_snapshot(bench: Bench) -> None:
                     _judge_whole(await machine.get())
             await moving
         finally:
-            # After a tear the rest of the way is of no interest; the machines come to rest with the lease.
+            # After a failure the moves need not go on. The end of the lease brings the machines back.
             moving.cancel()
             await asyncio.wait([moving])
 
 
 async def _move(bench: Bench, machine: Handle) -> None:
-    for turn in range(3):
+    for turn in range(_MOVES):
         cluster = bench.cluster()
         ack = await machine.ask(Call.CONFIGURE, cluster=cluster, metadata={"cluster": cluster, "turn": str(turn)})
         _judge_whole(ack.machine)
@@ -270,11 +277,11 @@ async def _move(bench: Bench, machine: Handle) -> None:
 
 
 def _judge_whole(record: pb.Machine) -> None:
-    """Cluster and metadata come together and go together."""
+    """Judge that cluster and metadata are of one binding, or that both are empty."""
     faults = list(binding_faults(record))
     if record.shard_metadata.get("cluster", "") != record.cluster:
         faults.append(f"{told(record)}: cluster and metadata are not of one binding")
     if state_of(record) is IDLE and record.shard_metadata:
         faults.append(f"{told(record)}: metadata without a binding")
     for fault in faults:
-        raise BrokenError(f"reading machine {record.id!r} while it moves", "a whole record", fault)
+        raise BrokenError(f"reading machine {record.id!r} while it moves", "a consistent record", fault)

@@ -1,6 +1,6 @@
 """B10xx: what a provider still knows after kill -9 and a restart.
 
-The provider is killed once. All that the checks of this area need is gathered around that, on few machines.
+The provider is killed once, on few machines. What happens is recorded, and each check judges its part of the record.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ AREA = Area(10, "durability")
 _BURST = 24
 # One machine stays bound over the restart. Each of the others has a call of another kind interrupted.
 _FEWEST, _MOST = 3, 5
-# What a call comes to that the provider did not live to answer, or would not look at.
+# The codes of a call that the provider could not answer before it was killed, or did not look at.
 _UNANSWERED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -41,25 +41,38 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What was seen before the kill and after the restart. What went wrong instead of an answer stands in its place."""
+    """What was seen before the kill and after the restart. An error stands where an answer was expected."""
 
     bound: pb.Machine
+    """The machine that stays Configured over the restart, as it was before."""
     operation: str
+    """The operation that configured it."""
     before: dict[str, pb.Machine]
+    """All machines before the kill."""
     operations: frozenset[str]
+    """Every operation id that was given before the kill."""
     stale: tuple[tuple[Ask, pb.TransitionAck | BrokenError], ...]
+    """Calls that were answered before the kill, and the answers when they were sent again after it."""
     repeat: tuple[Ask, pb.TransitionAck | BrokenError]
+    """The Configure of the bound machine, repeated with a new token after the restart."""
     bound_after: pb.Machine | BrokenError
+    """The bound machine after the restart."""
     after: dict[str, pb.Machine] | BrokenError
+    """All machines right after the restart."""
     interrupted: tuple[tuple[Ask, pb.Machine | BrokenError], ...]
+    """Calls that the kill interrupted, and how their machines settled."""
     caught_up: dict[str, pb.Machine] | None
+    """All machines before the kill, brought up to date by a delta from that time's cursor. None without cursors."""
     final: dict[str, pb.Machine] | BrokenError
+    """All machines at the end."""
     new_shard: tuple[Ask, pb.TransitionAck | BrokenError]
+    """The first call of a shard that the provider has not met before."""
     fresh: tuple[tuple[Ask, pb.TransitionAck | BrokenError], ...]
+    """Calls after the restart that begin new transitions."""
 
 
 class Restart:
-    """The one kill of a run, told to whichever check asks first and repeated to the others."""
+    """The one kill of a run. The first check that asks makes it happen, and the others get the same story."""
 
     def __init__(self, launched: Launched) -> None:
         self._launched = launched
@@ -67,7 +80,7 @@ class Restart:
         self._told: Story | BrokenError | NotApplicableError | None = None
 
     async def story(self, bench: Bench) -> Story:
-        """What happened; an error before or in the restart is every check's error."""
+        """What happened. An error before or in the restart is raised for every check that asks."""
         async with self._once:
             if self._told is None:
                 try:
@@ -137,17 +150,17 @@ async def _tell(bench: Bench, launched: Launched) -> Story:
 
 
 async def _killed_in_a_burst(bench: Bench, bound: Handle, last: Sequence[Ask], launched: Launched) -> list[Ask]:
-    """Send many calls at once; when half are answered, send these last ones and kill the provider upon their acks.
+    """Send many calls at once. When half are answered, send the last ones and kill the provider upon their acks.
 
-    Returns what was answered. Of the many none can be carried out, as Create is illegal on a bound machine; but each
-    has moved a mark.
+    Returns the calls that were answered. None of the many is carried out, because Create is illegal on a bound machine,
+    but each has moved a mark.
     """
     answered: list[Ask] = []
 
     async def end() -> None:
         for ask in last:
             await bench.target.ask(ask)
-        # Nothing but the acks themselves stands between them and the kill.
+        # The kill follows the last ack at once, so that a provider which answers before it writes is caught.
         await launched.kill()
 
     async def send(ask: Ask) -> None:
@@ -265,7 +278,7 @@ async def _interrupted_ends(bench: Bench) -> None:
     for ask, fact in (await _story(bench)).interrupted:
         record = _answer(f"{ask}, interrupted:", fact)
         for fault in binding_faults(record):
-            raise BrokenError(f"{ask}, interrupted by kill -9", "a stable or Failed machine, and a whole record", fault)
+            raise BrokenError(f"{ask}, interrupted by kill -9", "a stable or Failed machine, consistent", fault)
 
 
 @AREA.check(

@@ -1,4 +1,4 @@
-"""B3xx: fencing tokens, compared with what a provider that keeps one mark per (shard, machine) must answer."""
+"""B3xx: fencing tokens. A provider keeps one mark for each pair of shard and machine."""
 
 import random
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ _FENCED = grpc.StatusCode.FAILED_PRECONDITION
 _NOT_FOUND = grpc.StatusCode.NOT_FOUND
 
 _CASES = 40
-# As many shards on one machine, and as many ids that do not exist: more marks than any cache made for a few holds.
-_MANY = 150
+# So many shards on one machine and so many unknown ids: more marks than a small cache would hold.
+_MANY_MARKS = 150
 
 
 class Oracle:
-    """The marks of a provider that is right."""
+    """The marks that a correct provider has."""
 
     def __init__(self) -> None:
         self._marks: dict[tuple[str, str], tuple[int, int]] = {}
 
     def passes(self, ask: Ask) -> bool:
-        """Whether the token passes; one that does becomes the mark."""
+        """Whether the token passes. A token that passes becomes the mark."""
         if ask.token == NO_TOKEN:
             return True
         key = (ask.token.shard, ask.machine_id)
@@ -43,12 +43,12 @@ class Oracle:
         return True
 
     def mark(self, ask: Ask) -> str:
-        """The mark against which a request is judged, for a message."""
+        """The mark against which a request is judged, for messages."""
         return f"the mark is {self._marks.get((ask.token.shard, ask.machine_id), 'not set')}"
 
 
 async def agrees(target: Target, oracle: Oracle, ask: Ask, case: str) -> None:
-    """Send a call for a machine that does not exist and compare: NOT_FOUND if its token passes, else fenced."""
+    """Send a call for a machine that does not exist. It must be NOT_FOUND if its token passes, and fenced otherwise."""
     mark = oracle.mark(ask)
     code = _NOT_FOUND if oracle.passes(ask) else _FENCED
     await target.refused(ask, f"in {case} {mark}", code)
@@ -92,10 +92,10 @@ async def _marks_are_isolated(bench: Bench) -> None:
 
 
 async def _many_marks(bench: Bench, bound: str) -> None:
-    """Marks of many shards on a bound machine and of many unknown ids are all there when the last has been set."""
+    """Judge that no mark is forgotten while many shards and many unknown ids set marks."""
     shard = bench.shard().id
-    asks = [Ask(Call.CREATE, bound, Token(bench.shard().id, 1, 1)) for _ in range(_MANY)]
-    asks += [Ask(Call.CREATE, bench.stranger(), Token(shard, 1, 1)) for _ in range(_MANY)]
+    asks = [Ask(Call.CREATE, bound, Token(bench.shard().id, 1, 1)) for _ in range(_MANY_MARKS)]
+    asks += [Ask(Call.CREATE, bench.stranger(), Token(shard, 1, 1)) for _ in range(_MANY_MARKS)]
 
     async def first(ask: Ask) -> None:
         refusal = await bench.target.refused(ask, "its machine is bound or does not exist")
@@ -109,8 +109,8 @@ async def _many_marks(bench: Bench, bound: str) -> None:
     await together(map(again, asks))
 
 
-# Equal, older and newer in each part; at last numbers whose order as text is another.
-_TABLE = (
+# Pairs of epoch and sequence: equal, older and newer in each part. The last ones are in another order as text.
+_TOKEN_CASES = (
     (5, 5), (5, 5), (5, 4), (5, 6), (4, 900), (6, 0), (6, 0), (5, 900), (6, 1), (7, 0), (6, INT64_MAX), (7, 9), (7, 10),
     (7, 9), (9, 3), (10, 0), (9, 900), (10, 1),
 )  # fmt: skip
@@ -121,8 +121,8 @@ async def _ordered_on_a_machine(bench: Bench) -> None:
     async with bench.idle() as machine:
         oracle, shard = Oracle(), bench.shard()
         await machine.drive(Call.CONFIGURE, cluster=bench.cluster())
-        for case, (epoch, sequence) in enumerate(_TABLE):
-            # Create is not legal on a bound machine, so whatever passes changes nothing.
+        for case, (epoch, sequence) in enumerate(_TOKEN_CASES):
+            # Create is not legal on a bound machine, so a token that passes changes nothing.
             ask = machine.asking(Call.CREATE, Token(shard.id, epoch, sequence))
             mark, passes = oracle.mark(ask), oracle.passes(ask)
             refusal = await bench.target.refused(ask, f"in case {case} the machine is Configured and {mark}")
@@ -147,10 +147,12 @@ async def _stale_repeat(bench: Bench, *, at_rest: bool) -> None:
         stale, token = machine.shard.next(), machine.shard.next()
         ack = await machine.ask(Call.CONFIGURE, token, cluster=cluster, metadata=metadata)
         before = (await machine.watched(ack)).end if at_rest else None
-        # With another stamp, as of a shard that came back from the dead: none of it may be taken over.
+        # The repeats carry other metadata, as a shard with an old state would send. None of it may be taken over.
         for repeated, wanted in ((token, cluster), (stale, cluster), (stale, bench.cluster())):
             ask = machine.asking(Call.CONFIGURE, repeated, cluster=wanted, metadata={"stamp": "stale", "more": "1"})
-            await bench.target.refused(ask, f"{token} came before, though the machine is bound or on the way", _FENCED)
+            await bench.target.refused(
+                ask, f"{token} came before, though the machine is bound or being configured", _FENCED
+            )
         end = (await machine.watched(ack)).end
         if state_of(end) is not CONFIGURED or end.cluster != cluster or (before is not None and end != before):
             raise BrokenError("a fenced repeat of Configure", "no effect on the first one", told(end))
@@ -175,7 +177,7 @@ async def _no_token(bench: Bench) -> None:
         await machine.drive(Call.CONFIGURE, NO_TOKEN, cluster=bench.cluster())
 
 
-@AREA.check("B309", "one mark for all RPCs, for good: a token used on one is stale on every other, after Delete too")
+@AREA.check("B309", "all RPCs share one mark for good: a token used on one is stale on every other, also after Delete")
 async def _in_order_across_calls(bench: Bench) -> None:
     async with bench.idle() as machine:
         calls = [call for call in Call if call is not Call.DELETE or bench.facts.deletable]
@@ -196,7 +198,7 @@ async def _old_epoch(bench: Bench) -> None:
         shard = bench.shard().id
         await machine.drive(Call.CONFIGURE, Token(shard, 10, 1000), cluster=bench.cluster())
         newest = 10
-        # An epoch for each step: none of them, Delete least of all, may bring an old one back.
+        # Each step uses a new epoch. After none of them, not even Delete, may an old epoch pass.
         for call in bench.facts.round_trip[1:]:
             newest += 1
             await machine.drive(call, Token(shard, newest, 1))
@@ -220,7 +222,7 @@ async def _failed_operation_moves_mark(bench: Bench) -> None:
 
 
 def random_tokens(rng: random.Random, shards: list[str], count: int) -> Iterator[Token]:
-    """Tokens close to each other, so that many are equal, older or of the next epoch."""
+    """Random tokens that are close to each other, so that many are equal, older or of the next epoch."""
     edges = (0, INT64_MAX - 1, INT64_MAX)
     for _ in range(count):
         epoch = rng.choice(edges) if rng.random() < 0.04 else rng.choice((1, 2, 9, 10))
@@ -228,7 +230,7 @@ def random_tokens(rng: random.Random, shards: list[str], count: int) -> Iterator
         yield Token(rng.choice(shards), epoch, sequence)
 
 
-@AREA.check("B312", "tokens at random are judged as an oracle judges them, machine by machine", own_shards=True)
+@AREA.check("B312", "random tokens are judged as an oracle judges them, machine by machine", own_shards=True)
 async def _random_order(bench: Bench) -> None:
     oracle, machines = Oracle(), [bench.stranger() for _ in range(2)]
     for case, token in enumerate(random_tokens(bench.rng, [bench.shard().id], _CASES)):

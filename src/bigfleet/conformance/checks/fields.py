@@ -11,17 +11,19 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 AREA = Area(8, "fields")
 
+_NAMED_FAULTS = 3
+
 
 def no_faults(records: Iterable[pb.Machine], judge: Judge, expected: str) -> None:
-    """None of the records has a fault of this kind; the first few are named."""
+    """Judge that none of the records has a fault of this kind. A failure names the first few."""
     faults = [fault for record in records for fault in judge(record)]
     if faults:
-        more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
-        raise BrokenError("reading List", expected, "; ".join(faults[:3]) + more)
+        more = f" and {len(faults) - _NAMED_FAULTS} more" if len(faults) > _NAMED_FAULTS else ""
+        raise BrokenError("reading List", expected, "; ".join(faults[:_NAMED_FAULTS]) + more)
 
 
-def _sound(behaviour: str, sentence: str, expected: str) -> None:
-    """Judge the whole list, and every record that an ack or a Get of the whole run has shown."""
+def _register(behaviour: str, sentence: str, expected: str) -> None:
+    """Register a check that judges the whole list, and every record of the run's acks and Gets."""
 
     async def check(bench: Bench) -> None:
         witness = bench.target.witness
@@ -36,19 +38,19 @@ def _sound(behaviour: str, sentence: str, expected: str) -> None:
     AREA.check(behaviour, sentence, phase=Phase.LAST)(check)
 
 
-_sound(
+_register(
     "B801",
     "state and instance_type are set, and nothing is hidden in labels",
     "state and instance_type in every record, and no label that says otherwise",
 )
-_sound(
+_register(
     "B802",
     "price and interruption probability are within their bounds",
     "price_per_hour finite and >= 0, interruption_probability in [0, 1] and > 0 for spot",
 )
-_sound("B803", "host and cluster are as the state requires", "host, cluster and last_error as the state requires")
-_sound("B804", "allocatable and resources are usable", "quantities that parse, and no more allocatable than there is")
-_sound("B806", "zone and capacity_type are set where a host is set", "a zone and a capacity type beside every host")
+_register("B803", "host and cluster are as the state requires", "host, cluster and last_error as the state requires")
+_register("B804", "allocatable and resources are usable", "quantities that parse, no more allocatable than there is")
+_register("B806", "zone and capacity_type are set where a host is set", "a zone and a capacity type beside every host")
 
 
 @AREA.check("B805", "a host's identity is stable from Idle to Idle, the same in Get and List, and no other machine's")

@@ -1,4 +1,4 @@
-"""B12xx: laws, tried with cases drawn at random; the seed and the case's number replay each."""
+"""B12xx: laws that hold for random cases. The seed and the number of a case repeat it."""
 
 import random
 from dataclasses import replace
@@ -25,10 +25,15 @@ _TOKEN_CASES = 50
 _METADATA_CASES = 5
 _WALK_STEPS = 24
 _BAD_CASES = 40
+# UTF-8 cannot encode these code points.
+_SURROGATES = range(0xD800, 0xE000)
+_REPLACEMENT = 0xFFFD
 
 
 @AREA.check(
-    "B1201", "any sequence of tokens, over shards, machines and calls, is judged as an oracle does", own_shards=True
+    "B1201",
+    "any sequence of tokens, over shards, machines and calls, is judged as an oracle judges it",
+    own_shards=True,
 )
 async def _token_order(bench: Bench) -> None:
     oracle = Oracle()
@@ -41,11 +46,11 @@ async def _token_order(bench: Bench) -> None:
 
 
 def _random_text(rng: random.Random, longest: int) -> str:
-    """Text of any code point that UTF-8 can carry."""
+    """Random text of any code points that UTF-8 can encode."""
     points = []
     for _ in range(rng.randint(0, longest)):
         point = rng.choice((rng.randrange(0x20), rng.randrange(0x80), rng.randrange(0x800), rng.randrange(0x110000)))
-        points.append(point if not 0xD800 <= point <= 0xDFFF else 0xFFFD)
+        points.append(point if point not in _SURROGATES else _REPLACEMENT)
     return "".join(map(chr, points))
 
 
@@ -76,7 +81,7 @@ async def _random_walks(bench: Bench) -> None:
             repeats = last is not None and last[0] is call and (call is not Call.CONFIGURE or last[1] == cluster)
             if state is not None and can(call, state, has_host(record)):
                 ack = await bench.target.ask(ask)
-                # Half of the time the call is repeated before it has ended.
+                # In half of the cases the call is repeated before its transition has ended.
                 if bench.rng.random() < 0.5:
                     await _same_operation(machine, ask, ack.operation_id, done)
                 record = (await machine.watched(ack)).end
@@ -95,7 +100,7 @@ async def _random_walks(bench: Bench) -> None:
 
 
 async def _same_operation(machine: Handle, ask: Ask, operation: str, done: str) -> None:
-    # With another stamp, which a repeat must not take over.
+    # The repeat carries other metadata, which must not be taken over.
     ack = await machine.target.ask(replace(ask, token=machine.shard.next(), metadata={"step": "repeated"}))
     if ack.operation_id != operation:
         raise BrokenError(f"{done}, repeated", f"operation {operation!r} again", f"operation {ack.operation_id!r}")
@@ -146,7 +151,7 @@ async def _code_discipline(bench: Bench) -> None:
 
 
 def _bad_request(bench: Bench, machine: Handle) -> tuple[Ask, list[grpc.StatusCode], str]:
-    """A request with one to three defects; any of their codes is right, as the contract orders only fencing."""
+    """A request with one to three defects. The code of any of them is right: the contract orders only fencing."""
     rng = bench.rng
     calls = [call for call in Call if call is not Call.DELETE or bench.facts.deletable]
     ask = machine.asking(rng.choice(calls), cluster=bench.cluster(), metadata={"bad": _random_text(rng, 8)})

@@ -1,4 +1,4 @@
-"""B1xx: the life of a machine, as its provider shows it."""
+"""B1xx: the life cycle of a machine."""
 
 import asyncio
 import time
@@ -15,14 +15,18 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 AREA = Area(1, "lifecycle")
 
-# A timer may strike a little before its time.
+# A timer may fire a little early.
 _EARLY = 0.98
+_ROUND_TRIPS = 4
+# How often a machine is looked at while it must not change.
+_LOOKS = 10
+_LONGEST_PAUSE_SECONDS = 0.05
 
 
 @AREA.check("B101", "four full round trips leave cluster, metadata and last_error empty at each Idle")
 async def _round_trips(bench: Bench) -> None:
     async with bench.idle() as machine:
-        for turn in range(4):
+        for turn in range(_ROUND_TRIPS):
             cluster = bench.cluster()
             for call in bench.facts.round_trip:
                 end = (await machine.drive(call, cluster=cluster, metadata={"turn": str(turn)})).end
@@ -32,7 +36,7 @@ async def _round_trips(bench: Bench) -> None:
 
 
 def _judge_states(call: Call, journey: Journey) -> None:
-    """Between the ack and the end only the call's own transitional state, and nothing before it again."""
+    """Judge that the machine shows only the call's own transitional state and the state in which the call ends."""
     for record in (journey.ack.machine, *journey.seen):
         if state_of(record) not in {VIA[call], END[call]}:
             allowed = f"only {VIA[call].label}, then {END[call].label}"
@@ -62,7 +66,7 @@ AREA.check("B109", "the only transitional state seen during Delete is Deleting",
 )
 
 
-@AREA.check("B105", "the observed trace uses only legal edges and the unasked ones of protocol.md 2")
+@AREA.check("B105", "machines move only along legal edges and the unasked ones of protocol rule 2")
 async def _legal_edges(bench: Bench) -> None:
     async with bench.idle() as machine:
         state = state_of(await machine.get())
@@ -77,7 +81,7 @@ async def _legal_edges(bench: Bench) -> None:
 
 
 def _may_follow(call: Call, old: MachineState | None, new: MachineState | None) -> bool:
-    """True if one look at the machine may show `new` after one that showed `old`; a look may miss the state between."""
+    """True if a Get may show `new` after one that showed `old`. The state between the two may have been missed."""
     steps = {
         step
         for ask in ASKS
@@ -130,7 +134,7 @@ async def _stays_settled(bench: Bench) -> None:
 async def _watch_still(bench: Bench, machine: Handle, settled: pb.Machine) -> None:
     end = time.monotonic() + bench.quiet_seconds
     while time.monotonic() < end:
-        await asyncio.sleep(bench.quiet_seconds / 10)
+        await asyncio.sleep(bench.quiet_seconds / _LOOKS)
         record = await machine.get()
         if _facts(record) != _facts(settled):
             done = f"watching machine {machine.id!r} for {bench.quiet_seconds:g} s without a call"
@@ -158,7 +162,7 @@ async def _readiness_gate(bench: Bench) -> None:
             if time.monotonic() - sent > late + bench.target.settle_seconds:
                 machine.stuck = True
                 raise BrokenError(str(ask), f"Configured soon after its node joined at {late:g} s", told(record))
-            await asyncio.sleep(min(0.05, late / 20))
+            await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, late / _LOOKS))
             record = await machine.get()
         if state_of(record) is not CONFIGURED:
             raise BrokenError(str(ask), f"Configured after its node joined at {late:g} s", told(record))

@@ -1,4 +1,4 @@
-"""B9xx: List, its filters, its pages and its cursor."""
+"""B9xx: List with its filters, pages and cursor."""
 
 import asyncio
 import itertools
@@ -10,7 +10,7 @@ from bigfleet.conformance.suite import Area, Phase
 from bigfleet.conformance.workbench.bench import LARGE_FLEET, Bench
 from bigfleet.conformance.workbench.handle import Handle
 from bigfleet.conformance.workbench.records import CONFIGURED, IDLE, state_of, told
-from bigfleet.conformance.workbench.target import Target
+from bigfleet.conformance.workbench.target import Target, shown_cursor
 from bigfleet.conformance.workbench.tasks import together
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
@@ -21,7 +21,11 @@ _ATTEMPTS = 3
 _GARBAGE_CASES = 12
 _FOLLOWERS = 4
 _TURNS = 2
+_FIRST_PAUSE_SECONDS = 0.001
+_PAUSE_GROWTH = 1.5
 _LONGEST_PAUSE_SECONDS = 0.25
+# Pages that a walk may need more than the machines fill, because machines change meanwhile.
+_SPARE_PAGES = 12
 
 
 def _needs_cursors(bench: Bench) -> None:
@@ -30,7 +34,7 @@ def _needs_cursors(bench: Bench) -> None:
 
 
 def by_id(done: str, records: Iterable[pb.Machine]) -> dict[str, pb.Machine]:
-    """The records by machine, none of them twice."""
+    """The records by machine id. Fails if a machine is there twice."""
     found: dict[str, pb.Machine] = {}
     for record in records:
         if record.id in found:
@@ -40,14 +44,14 @@ def by_id(done: str, records: Iterable[pb.Machine]) -> dict[str, pb.Machine]:
 
 
 def there(done: str, records: Mapping[str, pb.Machine], machine_id: str) -> pb.Machine:
-    """The record of a machine that must be among these."""
+    """The record of this machine. Fails if there is none."""
     if machine_id not in records:
         raise BrokenError(done, f"machine {machine_id!r} in it", f"{len(records)} others")
     return records[machine_id]
 
 
 def same_ids(done: str, expected: Iterable[str], found: Iterable[str]) -> None:
-    """Exactly the expected machines are there."""
+    """Judge that exactly the expected machines were found."""
     wanted, listed = set(expected), set(found)
     missing, extra = wanted - listed, listed - wanted
     if missing or extra:
@@ -88,7 +92,7 @@ async def _max_results(bench: Bench) -> None:
         await _bounded(bench, everything, (), bound)
     async with bench.several(1, 2) as machines:
         await _bind(bench, machines[0])
-        # A bound counts what the filter lets through; of two states one is not the first machine's.
+        # The bound counts the machines that the filter selects, so both states are tried.
         for state in (CONFIGURED, IDLE)[: len(machines)]:
             await _bounded(bench, everything, (state,), 1)
 
@@ -143,7 +147,7 @@ async def _empty_delta(bench: Bench) -> None:
 
 
 def unmoved(done: str, base: dict[str, pb.Machine], records: Iterable[pb.Machine]) -> None:
-    """None of the records is as it was before: a machine that did change may be there, whoever changed it."""
+    """Judge that no record in a delta is unchanged. A machine that somebody else changed may be there."""
     for record in records:
         if base.get(record.id) == record:
             raise BrokenError(done, "only what changed after the cursor", f"unchanged {told(record)}")
@@ -183,7 +187,7 @@ async def _complete_delta(bench: Bench) -> None:
 
 
 class _Follower:
-    """Keeps a copy of the fleet up to date by deltas alone, as a shard does."""
+    """Keeps a copy of the fleet up to date by deltas, as a shard does."""
 
     def __init__(self, target: Target) -> None:
         self.kept: dict[str, pb.Machine] = {}
@@ -191,23 +195,24 @@ class _Follower:
         self._since = b""
 
     async def look(self) -> bool:
-        """Take one delta; true if there was something in it."""
+        """Take one delta. True if it was not empty."""
         delta = await self._target.list(since=self._since)
         self.kept.update((record.id, record) for record in delta.machines)
         self._since = delta.revision
         return bool(delta.machines)
 
     async def follow(self, resting: asyncio.Event) -> None:
-        """Take deltas until the machines rest, more slowly while nothing happens, and one at the end."""
+        """Take deltas until the machines have settled, less often while they are empty, and one at the end."""
         pause = 0.0
         while not resting.is_set():
-            pause = 0.0 if await self.look() else min(_LONGEST_PAUSE_SECONDS, pause * 1.5 + 0.001)
+            slower = pause * _PAUSE_GROWTH + _FIRST_PAUSE_SECONDS
+            pause = 0.0 if await self.look() else min(_LONGEST_PAUSE_SECONDS, slower)
             await asyncio.sleep(pause)
         await self.look()
 
 
 async def _followed(bench: Bench, machines: Sequence[Handle]) -> None:
-    """Move machines while others follow: a change that falls between a delta's rows and its cursor is never seen."""
+    """Move machines while deltas are taken. A change that falls between a delta's rows and its cursor would be lost."""
     followers = [_Follower(bench.target) for _ in range(_FOLLOWERS)]
     for call in (Call.DRAIN, Call.CONFIGURE) * _TURNS:
         resting = asyncio.Event()
@@ -234,7 +239,7 @@ async def _driven(bench: Bench, machine: Handle, call: Call) -> None:
 def _holds(done: str, base: dict[str, pb.Machine], records: Iterable[pb.Machine], changed: list[pb.Machine]) -> None:
     found = by_id(done, records)
     mine = {record.id for record in changed}
-    # One that went there and back did change, though it looks as before.
+    # A machine that went to another state and back has changed, though its record is the same as before.
     unmoved(done, base, (record for record in found.values() if record.id not in mine))
     for record in changed:
         if record.id not in found:
@@ -244,7 +249,7 @@ def _holds(done: str, base: dict[str, pb.Machine], records: Iterable[pb.Machine]
 
 
 async def _full_for(bench: Bench, expected: Iterable[str], cursor: bytes, case: str) -> None:
-    done = f"List since {case} ({cursor[:24].hex()}{'…' if len(cursor) > 24 else ''})"
+    done = f"List since {case} ({shown_cursor(cursor)})"
     same_ids(done, expected, by_id(done, (await bench.target.list(since=cursor)).machines))
 
 
@@ -260,8 +265,8 @@ async def _garbage_cursor(bench: Bench) -> None:
 async def _unknown_cursor(bench: Bench) -> None:
     listing = await bench.target.list()
     full, revision = by_id("List", listing.machines), listing.revision or b"1"
-    # Larger in every encoding of a counter: no provider has got there yet.
-    larger = bytes(ord("9") if 48 <= byte <= 57 else byte for byte in revision)
+    # Cursors that are larger than the real one, whatever encoding of a counter the provider uses.
+    larger = bytes(ord("9") if ord("0") <= byte <= ord("9") else byte for byte in revision)
     for cursor, case in (
         (revision + b"\0", "a real cursor and one byte more"),
         (revision + b"9" * 12, "a real cursor and twelve digits more"),
@@ -273,7 +278,7 @@ async def _unknown_cursor(bench: Bench) -> None:
 
 
 async def walk(target: Target, page: int, limit: int, states: Collection[MachineState] = ()) -> list[pb.Machine]:
-    """Page through everything; the walk ends at the first empty page and never runs longer than `limit` pages."""
+    """Page through all machines. The walk ends at the first empty page, and fails after `limit` pages."""
     records: list[pb.Machine] = []
     since = b""
     for _ in range(limit):
@@ -291,8 +296,8 @@ async def walk(target: Target, page: int, limit: int, states: Collection[Machine
 
 
 def pages(total: int, page: int) -> int:
-    """So many pages are enough, with room for machines that change meanwhile."""
-    return total // page + 12
+    """The number of pages that a walk may take."""
+    return total // page + _SPARE_PAGES
 
 
 @AREA.check("B907", "paging is complete and without duplicates", phase=Phase.ALONE)
@@ -309,7 +314,7 @@ async def _paging(bench: Bench) -> None:
         same_ids(f"paging by {page}", everything, {record.id for record in records})
     async with bench.several(1, 3) as machines:
         await _page_over_a_change(bench, machines[0], max(1, total // 3))
-        # Some that are Configured and, as long as there are two, one that stays Idle.
+        # Some machines are Configured then and, if there are two or more, one stays Idle.
         for machine in machines[1:-1]:
             await _bind(bench, machine)
         for state in (CONFIGURED, IDLE):
@@ -317,13 +322,13 @@ async def _paging(bench: Bench) -> None:
 
 
 async def _page_of_one_state(bench: Bench, state: MachineState) -> None:
-    """Pages under a filter hold all that is in that state, each once, and nothing else."""
+    """Judge that pages under a filter hold each machine of that state once, and no other machine."""
     before = await _in_state(bench, state)
     page = max(1, len(before) // 4)
     done = f"paging by {page} through the machines that are {state.label}"
     records = await walk(bench.target, page, pages(len(before), page), [state])
     _only(done, [state], records)
-    # One that changed its state meanwhile may be there or not.
+    # A machine whose state changed meanwhile may be there or not.
     lasting = before & await _in_state(bench, state)
     counted = Counter(record.id for record in records)
     same_ids(done, lasting, lasting & set(counted))
@@ -336,7 +341,7 @@ async def _in_state(bench: Bench, state: MachineState) -> set[str]:
 
 
 async def _page_over_a_change(bench: Bench, machine: Handle, page: int) -> None:
-    """A machine that changes between two pages is in a later one, as it then is."""
+    """Judge that a machine which changes between two pages is in a later page, with its new record."""
     first = await bench.target.list(max_results=page)
     bound = await _bind(bench, machine)
     latest = {record.id: record for record in first.machines}

@@ -1,4 +1,4 @@
-"""B2xx: what is refused, with which code, and what a repeat does."""
+"""B2xx: which calls are refused, with which code, and what a repeated call does."""
 
 import grpc
 
@@ -33,7 +33,7 @@ async def _refused_without_effect(machine: Handle, call: Call, bench: Bench, *co
 
 
 async def _refused_or_nothing(machine: Handle, call: Call) -> None:
-    """A call that leads to where the machine already is, though another call brought it there, may be taken as done."""
+    """Judge that the call changes nothing. It asks for what is so already, so the provider may take it or refuse it."""
     before = await machine.get()
     ask = machine.asking(call)
     try:
@@ -88,12 +88,12 @@ async def _delete_from_wrong_states(bench: Bench) -> None:
 
 
 async def _repeat_is_nothing(machine: Handle, call: Call, cluster: str) -> None:
-    """Drive the call, then repeat it: with other metadata and grace, which a repeat must not take over."""
+    """Drive the call, then repeat it with other metadata and grace. The repeat must not take them over."""
     journey = await machine.drive(call, cluster=cluster, metadata={"stamp": "first"})
     again = machine.asking(call, cluster=cluster, metadata={"stamp": "second"}, grace=2)
     ack = await machine.target.ask(again)
     if not ack.operation_id or ack.operation_id != journey.ack.operation_id:
-        expected = f"operation {journey.ack.operation_id!r} again, which brought the machine where it is"
+        expected = f"operation {journey.ack.operation_id!r} again"
         raise BrokenError(str(again), expected, f"operation {ack.operation_id!r}")
     if ack.machine != journey.end:
         raise BrokenError(str(again), f"an ack that shows {told(journey.end)}, unchanged", told(ack.machine))
@@ -178,7 +178,7 @@ async def _oversized_metadata(bench: Bench) -> None:
 
 @AREA.check("B213", "an oversized bootstrap blob is taken whole or INVALID_ARGUMENT")
 async def _oversized_blob(bench: Bench) -> None:
-    # The blob that makes nodes join, and then a comment: one that is taken must still work.
+    # The blob that makes nodes join, followed by a long comment: a blob that is taken must still work.
     padding = b"\n# " + b"b" * _OVERSIZED_BYTES
     await _whole_or_refused(bench, {"stamp": "1"}, f"a blob of over {_OVERSIZED_BYTES} bytes", padding)
 

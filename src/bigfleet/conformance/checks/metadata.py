@@ -1,4 +1,4 @@
-"""B5xx: shard_metadata, which a provider keeps and never reads."""
+"""B5xx: shard_metadata, which a provider stores and never interprets."""
 
 from collections.abc import Mapping
 
@@ -15,39 +15,42 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 AREA = Area(5, "metadata")
 
 _KEYS = 55
-_ODD = (
+_SHOWN_KEY_CHARACTERS = 80
+# Keys and values go through the odd texts at different paces, so that many pairs of texts come up.
+_STRIDE = 7
+_ODD_TEXTS = (
     "", "\0", "\0\0tail", "\x01\x02\x1f\x7f", "\r\n\t", "Ünïcødé", "日本語", "🜁🜂", "\u202e\u200b", "e\u0301",
     "é", " leading and trailing ", '"quoted\\"', "{{ template }}", "${SHELL}", "a=b,c=d", "null", "0", "\ufeffbom",
 )  # fmt: skip
 
 
 def awkward() -> dict[str, str]:
-    """As many keys as a shard's stamp may have, with every byte that a careless store would mangle."""
-    keys = [f"k{number}{_ODD[number % len(_ODD)]}" for number in range(_KEYS)]
-    return {key: _ODD[(number * 7) % len(_ODD)] for number, key in enumerate(keys)}
+    """As many keys as a shard may send, with characters that a careless store would damage."""
+    keys = [f"k{number}{_ODD_TEXTS[number % len(_ODD_TEXTS)]}" for number in range(_KEYS)]
+    return {key: _ODD_TEXTS[(number * _STRIDE) % len(_ODD_TEXTS)] for number, key in enumerate(keys)}
 
 
 def difference(expected: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """What is missing, extra or changed, shortest first."""
+    """What is missing, extra or changed, for messages."""
     missing = sorted(set(expected) - set(found), key=len)
     extra = sorted(set(found) - set(expected), key=len)
     changed = sorted((key for key in expected if key in found and expected[key] != found[key]), key=len)
     parts = [f"{len(found)} keys"]
     for what, keys in (("missing", missing), ("extra", extra), ("changed", changed)):
         if keys:
-            parts.append(f"{len(keys)} {what}, such as {keys[0][:80]!r}")
+            parts.append(f"{len(keys)} {what}, such as {keys[0][:_SHOWN_KEY_CHARACTERS]!r}")
     return ", ".join(parts)
 
 
 def judge(done: str, record: pb.Machine, expected: Mapping[str, str], where: str) -> None:
-    """The record carries exactly this metadata."""
+    """Judge that the record has exactly this metadata."""
     if dict(record.shard_metadata) != dict(expected):
         wanted = f"{len(expected)} keys of metadata byte for byte in {where}"
         raise BrokenError(done, wanted, difference(expected, record.shard_metadata))
 
 
 async def echoed(machine: Handle, cluster: str, metadata: Mapping[str, str], case: str = "") -> None:
-    """Configure with this metadata and find it in the ack, in every Get on the way and at the end, and in List."""
+    """Configure with this metadata, and judge that the ack, every Get and List show it."""
     ask = machine.asking(Call.CONFIGURE, cluster=cluster, metadata=metadata)
     journey = await machine.watched(await machine.target.ask(ask))
     done = f"{ask}{case}"
@@ -91,7 +94,7 @@ async def _never_truncated(bench: Bench) -> None:
             try:
                 await echoed(machine, bench.cluster(), metadata)
             except RefusedError as refused:
-                # Too large for this provider: it says so and truncates nothing.
+                # A provider may refuse metadata that is too large for it. It must not truncate it.
                 if refused.code is not grpc.StatusCode.INVALID_ARGUMENT:
                     expected = "it stored whole or INVALID_ARGUMENT"
                     raise RefusedError(refused.done, refused.code, refused.details, expected) from None
@@ -113,7 +116,7 @@ async def _visible_while_configuring(bench: Bench) -> None:
                 raise BrokenError(str(ask), f"cluster {cluster!r} in {where}", told(record))
 
 
-@AREA.check("B505", "metadata is not aliased: what happens to one machine leaves the other's as it was")
+@AREA.check("B505", "metadata is not aliased: a change on one machine does not change another's")
 async def _no_aliasing(bench: Bench) -> None:
     async with bench.several(2, 2) as (one, two):
         same = {"shared": "value", "more": "of it"}

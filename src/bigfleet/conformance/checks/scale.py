@@ -22,7 +22,9 @@ _CHURNED = 16
 _TURNS = 3
 _GETS = 200
 _WALKERS = 4
-# Eight times the machines may take 8^1.5 times as long; what is over in a moment is not measured.
+_MEASUREMENTS = 3
+_COMPARED = 50
+# Eight times the machines may take 8^1.5 times as long. A List that takes less than a moment is not judged.
 _FRACTION = 8
 _ALLOWED = _FRACTION**1.5
 _MOMENT_SECONDS = 0.2
@@ -44,7 +46,7 @@ async def _bind(bench: Bench, machine: Handle) -> None:
 
 
 async def _churn(bench: Bench, machines: tuple[Handle, ...], turns: int) -> None:
-    """Configure and drain all of them, so many times."""
+    """Configure and drain all of the machines, so many times."""
 
     async def turn(machine: Handle) -> None:
         await _bind(bench, machine)
@@ -109,7 +111,12 @@ async def _churn_keeps_machines(bench: Bench) -> None:
                 raise BrokenError(done, f"every machine as it was, {told(was)}", told(now))
 
 
-@AREA.check("B1105", "churn leaves one delta row a machine, whatever it went through", Profile.SCALE, phase=Phase.ALONE)
+@AREA.check(
+    "B1105",
+    "a delta over churn has one row a machine",
+    Profile.SCALE,
+    phase=Phase.ALONE,
+)
 async def _churn_leaves_one_row(bench: Bench) -> None:
     _large(bench, cursors=True)
     async with bench.several(1, _CHURNED) as machines:
@@ -146,7 +153,7 @@ async def _list_cost(bench: Bench) -> None:
 
 async def _best_seconds(bench: Bench, count: int) -> float:
     times = []
-    for _ in range(3):
+    for _ in range(_MEASUREMENTS):
         start = time.perf_counter()
         await bench.target.list(max_results=count)
         times.append(time.perf_counter() - start)
@@ -162,7 +169,7 @@ async def _parallel_walks(bench: Bench) -> None:
         _judge_walk(everything, records)
 
 
-@AREA.check("B1109", "no drift: what deltas keep up equals a fresh List and Get", Profile.SCALE, phase=Phase.ALONE)
+@AREA.check("B1109", "no drift: a copy kept up by deltas equals a fresh List and Get", Profile.SCALE, phase=Phase.ALONE)
 async def _no_drift(bench: Bench) -> None:
     _large(bench, cursors=True)
     async with bench.several(1, _CHURNED) as machines:
@@ -177,7 +184,7 @@ async def _no_drift(bench: Bench) -> None:
         fresh = await _everything(bench)
         same_ids(f"a fresh List after {_TURNS} deltas", kept, fresh)
         mine = (there("List", fresh, machine.id) for machine in machines)
-        for record in (*mine, *sample(bench.rng, list(fresh.values()), 50)):
+        for record in (*mine, *sample(bench.rng, list(fresh.values()), _COMPARED)):
             got = await bench.target.get(record.id)
             if not kept[record.id] == record == got:
                 done = f"machine {record.id!r} kept up by deltas, in a fresh List and in Get"

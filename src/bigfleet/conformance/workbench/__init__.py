@@ -1,4 +1,4 @@
-"""What checks work with: the target and its calls, machines on lease, faults, and what the run has witnessed.
+"""What checks work with: the target and its calls, machines on lease, faults, hosts, and what the run has witnessed.
 
-Nothing here judges a provider.
+No behaviour is checked here.
 """

@@ -1,4 +1,4 @@
-"""What a check works with: the target, machines on lease, shards of its own, and chance that can be replayed."""
+"""What a check is given: the target, machines on lease, shards of its own, and random numbers that can be repeated."""
 
 import itertools
 import random
@@ -21,46 +21,58 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 if TYPE_CHECKING:
     from bigfleet.conformance.checks.durability import Restart
 
+_LONGEST_QUIET_SECONDS = 2.0
+_QUIET_FRACTION = 20
+
 LARGE_FLEET = 10_000
 """A provider with more machines than this must have cursors, and one with as many can be checked for scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the probes found."""
+    """What the probes found out about the target."""
 
     machines: int
+    """How many machines List shows."""
     ordinary: int
+    """How many of them the suite may use and have no fault."""
     deletable: bool
+    """Delete is implemented."""
     cursors: bool
+    """List returns a revision."""
     spot: int
+    """How many machines are spot."""
     faults: tuple[str, ...]
+    """The faults that machines are offered with."""
     tls: bool
     launched: bool
+    """The suite started the provider, and may kill it."""
 
     @property
     def round_trip(self) -> tuple[Call, ...]:
-        """The calls that lead from Idle back to Idle through everything this provider can do."""
+        """The calls that lead a machine from Idle through its whole life and back to Idle."""
         bound = (Call.CONFIGURE, Call.DRAIN)
         return (*bound, Call.DELETE, Call.CREATE) if self.deletable else bound
 
     @property
     def cursor_need(self) -> str:
-        """Whether a provider of this size must have cursors, in a sentence."""
+        """A sentence that says whether a provider of this size must have cursors."""
         verdict = "needed" if self.machines > LARGE_FLEET else "not needed"
         return f"{self.machines:,} machines: cursors {verdict} (bound {LARGE_FLEET:,})"
 
 
 @dataclass(slots=True)
 class Bench:
-    """One check's workplace."""
+    """What one check works with."""
 
     id: str
+    """The behaviour under check."""
     target: Target
     pool: Pool
     facts: Facts
     rng: random.Random
     shard: Callable[[], Shard]
+    """Makes a shard in whose name calls are sent."""
     restart: "Restart | None" = None
     hosts: HostList | None = None
     notes: list[str] = field(default_factory=list)
@@ -68,8 +80,8 @@ class Bench:
 
     @property
     def quiet_seconds(self) -> float:
-        """How long something is watched that must not change."""
-        return min(2.0, self.target.settle_seconds / 20)
+        """How long the suite watches something that must not change."""
+        return min(_LONGEST_QUIET_SECONDS, self.target.settle_seconds / _QUIET_FRACTION)
 
     def cluster(self) -> str:
         """The name of a cluster that nothing else in the run uses."""
@@ -80,8 +92,9 @@ class Bench:
         return f"{self.shard().id}-no-such-machine-{self.id.lower()}-{next(self._numbers)}"
 
     def tokens(self, count: int) -> list[Token]:
-        """Tokens for calls that are sent at once and differ in nothing: none at all, or, where TLS forbids that, fresh
-        ones of one shard, of which some may then be fenced.
+        """Tokens for identical calls that are sent at once: no token for each.
+
+        Over TLS a call needs a token, so the calls then have fresh tokens of one shard, and some of them may be fenced.
         """
         if not self.facts.tls:
             return [NO_TOKEN] * count
@@ -96,7 +109,7 @@ class Bench:
 
     @asynccontextmanager
     async def several(self, least: int, most: int) -> AsyncIterator[tuple[Handle, ...]]:
-        """As many Idle machines as there are between these bounds."""
+        """At least `least` Idle machines, and up to `most` if there are so many."""
         async with self.pool.lease(max(least, min(most, self.pool.usable())), IDLE) as handles:
             yield handles
 
@@ -110,7 +123,7 @@ class Bench:
 
     @asynccontextmanager
     async def faulty(self, fault: Fault) -> AsyncIterator[Handle]:
-        """One machine with this fault, Speculative for faults of Create and Idle for the others."""
+        """One machine with this fault: Speculative for a fault of Create, Idle for any other."""
         self.offered(fault)
         state = SPECULATIVE if fault.startswith("create") else IDLE
         async with self.pool.lease(1, state, fault) as (handle,):
@@ -129,5 +142,5 @@ class Bench:
 
 
 def sample(rng: random.Random, records: Sequence[pb.Machine], count: int) -> list[pb.Machine]:
-    """Some of the records, the same for the same seed."""
+    """At most so many of the records, drawn at random."""
     return rng.sample(list(records), min(count, len(records)))

@@ -1,4 +1,4 @@
-"""One machine in the hands of one check."""
+"""A machine that one check has on lease: the calls for it, and bringing it to a state."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ VIA = {ask.call: ask.via for ask in ASKS}
 """The one transitional state of each call."""
 
 END = {ask.call: ask.end for ask in ASKS}
-"""Where each call leads."""
+"""The state in which each call ends."""
 
 
 def wrong_end(call: Call, record: pb.Machine) -> str:
@@ -35,29 +35,30 @@ def wrong_end(call: Call, record: pb.Machine) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A transition as it was seen: its ack, then every record until the machine rested."""
+    """A transition as the suite saw it: the ack, then every record until the machine settled."""
 
     ack: pb.TransitionAck
     seen: tuple[pb.Machine, ...]
 
     @property
     def end(self) -> pb.Machine:
-        """The record at rest."""
+        """The record of the settled machine."""
         return self.seen[-1]
 
 
 class Handle:
-    """A leased machine, with a shard in whose name it is moved."""
+    """A machine on lease, and a shard in whose name calls are sent for it."""
 
     def __init__(self, target: Target, record: pb.Machine, shard: Shard, blob: bytes) -> None:
         self.id = record.id
         self.target = target
         self.shard = shard
+        #: The machine did not settle once. It is not used again.
         self.stuck = False
         self.blob = blob
 
     def asking(self, call: Call, token: Token | None = None, **fields: Any) -> Ask:
-        """The request for this machine, with a fresh token unless another is given."""
+        """A request for this machine, with a fresh token unless one is given."""
         token = self.shard.next() if token is None else token
         return Ask(call, self.id, token, **{"blob": self.blob, **fields})
 
@@ -66,7 +67,7 @@ class Handle:
         return await self.target.get(self.id)
 
     async def listed(self) -> pb.Machine:
-        """The machine as List shows it: at rest among those of its state, on the way among all."""
+        """The machine as List shows it: with a filter for its state if the machine has settled, else without."""
         record = await self.get()
         state = state_of(record)
         listing = await self.target.list([] if state is None or at_work(record) else [state])
@@ -81,13 +82,13 @@ class Handle:
         return await self.target.ask(self.asking(call, token, **fields))
 
     async def watched(self, ack: pb.TransitionAck) -> Journey:
-        """Follow the machine from an ack until it rests."""
+        """Follow the machine from an ack until it has settled."""
         seen: Trace = []
         await self.settled(seen)
         return Journey(ack, tuple(seen))
 
     async def settled(self, seen: Trace | None = None) -> pb.Machine:
-        """Wait until the machine rests; one that never does is not worked with again."""
+        """Wait until the machine has settled. Mark it as stuck if it does not."""
         try:
             return await self.target.settled(self.id, seen)
         except StuckError:
@@ -95,7 +96,7 @@ class Handle:
             raise
 
     async def drive(self, call: Call, token: Token | None = None, **fields: Any) -> Journey:
-        """Send the call and see the machine to where the call leads."""
+        """Send the call, and wait for the end that the call must have."""
         ask = self.asking(call, token, **fields)
         journey = await self.watched(await self.target.ask(ask))
         if state_of(journey.end) is not END[call]:
@@ -104,24 +105,24 @@ class Handle:
         return journey
 
     async def rest(self) -> pb.Machine:
-        """Bring the machine to Idle or Speculative from wherever a check left it, and return its record."""
+        """Bring the machine to Idle or Speculative from any state, and return its record."""
         record = await self.settled()
         if state_of(record) is CONFIGURED:
             record = (await self.watched(await self.ask(Call.DRAIN))).end
         return await self._recovered(record) if state_of(record) is FAILED else record
 
     async def reach(self, state: MachineState, record: pb.Machine) -> None:
-        """Bring a resting, unbound machine to Idle or Speculative."""
+        """Bring a machine that is Idle or Speculative to this one of the two."""
         if state_of(record) is state:
             return
         call = {IDLE: Call.CREATE, SPECULATIVE: Call.DELETE}[state]
         end = (await self.watched(await self.ask(call))).end
-        # On a machine with a fault in this very call it works only out of Failed.
+        # A fault in this call does not strike when the call leads out of Failed, so the second try works.
         if state_of(end) is not state:
             await self.drive(call)
 
     async def _recovered(self, record: pb.Machine) -> pb.Machine:
-        """Out of Failed by whichever call works: Drain where a host is, else Delete, else Create."""
+        """Lead the machine out of Failed: with a host by Drain or Delete, without one by Delete or Create."""
         calls = (Call.DRAIN, Call.DELETE) if has_host(record) else (Call.DELETE, Call.CREATE)
         try:
             return (await self.drive(calls[0])).end

@@ -1,4 +1,4 @@
-"""The machines that the suite may use: each in the hands of one check at a time, all brought back in the end."""
+"""The machines that the suite may use. One check at a time leases a machine, and all are brought back in the end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,7 +13,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 Hand = Callable[[pb.Machine], Handle]
-"""Makes the handle of a machine that is being leased."""
+"""Makes the handle for a machine."""
 
 
 class Pool:
@@ -21,26 +21,29 @@ class Pool:
 
     def __init__(self, machines: Sequence[pb.Machine], hand: Hand) -> None:
         self._free = {record.id: record for record in machines}
+        #: The state in which each machine was found.
         self._first = {record.id: state_of(record) for record in machines}
-        self._kinds = {record.id: fault_of(record) for record in machines}
+        #: The fault of each machine, empty for an ordinary one.
+        self._faults = {record.id: fault_of(record) for record in machines}
+        #: Machines that could not be brought back, and why.
         self._lost: dict[str, str] = {}
         self._hand = hand
         self._returned = asyncio.Condition()
 
     def usable(self, fault: str = "") -> int:
-        """How many machines of the kind there are, lent or not, that still move."""
-        return sum(kind == fault and machine not in self._lost for machine, kind in self._kinds.items())
+        """How many machines have this fault and are not lost, on lease or free."""
+        return sum(of == fault and machine not in self._lost for machine, of in self._faults.items())
 
     @asynccontextmanager
     async def lease(self, count: int, state: MachineState, fault: str = "") -> AsyncIterator[tuple[Handle, ...]]:
-        """So many machines, all at once or none, brought to this resting state; they rest again when given back."""
+        """Lease so many machines, brought to this state. They are brought to Idle or Speculative when given back."""
         async with self._returned:
             await self._returned.wait_for(
                 lambda: len(self._idle(fault)) >= count or self.usable(fault) < count,
             )
             if self.usable(fault) < count:
                 raise self._too_few(count, fault)
-            # Those that are already there first: moving a machine costs time and, on a cloud, money.
+            # Machines that are in this state already come first: moving a machine costs time and, on a cloud, money.
             chosen = sorted(self._idle(fault), key=lambda record: state_of(record) is not state)[:count]
             for record in chosen:
                 del self._free[record.id]
@@ -52,12 +55,12 @@ class Pool:
             await to_the_end(self._take_back(handles))
 
     async def restore(self) -> list[str]:
-        """Bring every machine to the state it was found in; returns a sentence for each that could not be."""
+        """Bring every machine to the state in which it was found. Returns a sentence for each that could not be."""
 
         async def bring_back(record: pb.Machine) -> None:
             first = self._first[record.id]
             try:
-                # What a restart or a time-out did to it meanwhile is made good first.
+                # A restart or a time-out may have changed the machine since it was given back.
                 record = await self._hand(record).rest()
                 if first is not None:
                     await self._hand(record).reach(first, record)
@@ -84,10 +87,10 @@ class Pool:
         return None
 
     def _idle(self, fault: str) -> list[pb.Machine]:
-        return [record for record in self._free.values() if self._kinds[record.id] == fault]
+        return [record for record in self._free.values() if self._faults[record.id] == fault]
 
     def _too_few(self, count: int, fault: str) -> NotCheckedError:
-        total = sum(kind == fault for kind in self._kinds.values())
+        total = sum(of == fault for of in self._faults.values())
         if total >= count:
             text = "too many machines are stuck or cannot be brought back; the failures say why"
             return NotCheckedError("what needs a machine", text)
@@ -98,5 +101,5 @@ class Pool:
 
 
 def leasable(record: pb.Machine) -> bool:
-    """True if the suite may use a machine found like this."""
+    """True if the suite may use a machine that it finds like this."""
     return state_of(record) in {SPECULATIVE, IDLE} and not record.cluster and not record.shard_metadata

@@ -1,4 +1,4 @@
-"""Finding out what a target can do, before anything is judged."""
+"""Probes: what the target can do, found out before any check runs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from bigfleet.model.labels import CONFORMANCE_FAULT
 from bigfleet.model.machine import Call, CapacityType
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
-# More would not make a run faster, and each is a machine that somebody else cannot use meanwhile.
-_USED = 64
+# More machines would not make a run faster, and nobody else can use a machine while the suite does.
+_MOST_MACHINES_USED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Found:
 
 
 async def probe(target: Target, hand: Hand, asked: Collection[Profile], *, tls: bool, launched: bool) -> Found:
-    """List once, and try Delete on one machine that can stand it."""
+    """List the machines once, and try Delete on one of those that the suite may use."""
     try:
         listing = await target.list()
     except RefusedError as refused:
@@ -41,7 +41,7 @@ async def probe(target: Target, hand: Hand, asked: Collection[Profile], *, tls: 
     except BrokenError as error:
         raise TargetError(f"the probe for Delete at {target.address} failed: {error}") from None
     if not deletable:
-        # A slot that is created once could not be given back.
+        # Without Delete a Speculative machine could not be given back once it is created.
         free = [record for record in free if state_of(record) is IDLE]
         ordinary = [record for record in ordinary if state_of(record) is IDLE]
     facts = Facts(
@@ -56,18 +56,18 @@ async def probe(target: Target, hand: Hand, asked: Collection[Profile], *, tls: 
     )
     # Spot machines may be taken away in the middle of a check, so they are used last.
     ordinary.sort(key=lambda record: capacity_of(record) is CapacityType.SPOT)
-    return Found(facts, (*ordinary[:_USED], *(record for record in free if fault_of(record))))
+    return Found(facts, (*ordinary[:_MOST_MACHINES_USED], *(record for record in free if fault_of(record))))
 
 
 def _of_one_sort(machines: list[pb.Machine], asked: Collection[Profile]) -> list[pb.Machine]:
-    """Of a provider that has hardware and slots, one run judges one: hardware if asked for, else the slots."""
+    """The bare-metal machines if that profile was asked for, else the others. One run judges one sort."""
     metal = [record for record in machines if capacity_of(record) is CapacityType.BARE_METAL]
     others = [record for record in machines if capacity_of(record) is not CapacityType.BARE_METAL]
     return metal if not others or (metal and Profile.BARE_METAL in asked) else others
 
 
 async def _can_delete(hand: Hand, machines: Sequence[pb.Machine]) -> bool:
-    """Delete a Speculative machine, which changes nothing; where there is none, an Idle one, and create it again."""
+    """Delete a Speculative machine, which changes nothing. If there is none, delete an Idle one and create it again."""
     if not machines:
         return False
     machine = next((record for record in machines if state_of(record) is SPECULATIVE), machines[0])
@@ -91,9 +91,9 @@ def _no_provider(target: Target, refused: RefusedError) -> str:
 
 
 def active_profiles(asked: Collection[Profile], facts: Facts) -> tuple[frozenset[Profile], list[str]]:
-    """The profiles that a run checks, and a sentence for each that was asked for and contradicts what was found.
+    """The profiles that a run checks, and a sentence for each profile that was asked for and does not fit the target.
 
-    With none asked for, what the probes found; scale only when asked for, since it takes long.
+    If no profile was asked for, the probes decide. Scale takes long and is checked only if it was asked for.
     """
     found = {Profile.CORE}
     found |= {Profile.CLOUD if facts.deletable else Profile.BARE_METAL} if facts.ordinary else set()

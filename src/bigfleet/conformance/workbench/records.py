@@ -1,4 +1,4 @@
-"""Reading raw machine records: their state, how to tell of them, and what the contract says is wrong with one."""
+"""Machine records as they come: their state, a short description, and what the contract finds wrong with a record."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,11 @@ SPECULATIVE, IDLE, CONFIGURED, FAILED = (
     MachineState.FAILED,
 )
 
+_TOLD_ERROR_CHARACTERS = 300
 _STATES = {state.value: state for state in MachineState}
 _TYPES = {kind.value: kind for kind in CapacityType}
-# Labels that say what a top-level field must say.
-_SHADOWS = {
+# Labels that repeat a field of the record.
+_FIELD_LABELS = {
     "node.kubernetes.io/instance-type": "instance_type",
     "topology.kubernetes.io/zone": "zone",
     "bigfleet.lucy.sh/capacity-type": "capacity_type",
@@ -26,44 +27,44 @@ _SHADOWS = {
 
 
 def state_of(record: pb.Machine) -> MachineState | None:
-    """The state of a record, or None where it has a number that is no state."""
+    """The state of a record, or None if its number is no state."""
     return _STATES.get(record.state)
 
 
 def capacity_of(record: pb.Machine) -> CapacityType | None:
-    """How the machine is paid for, or None where the number is no such thing."""
+    """The capacity type of a record, or None if its number is no capacity type."""
     return _TYPES.get(record.capacity_type)
 
 
 def has_host(record: pb.Machine) -> bool:
-    """True if the record names a host, even half."""
+    """True if the record names a host, even if only one of its two fields is set."""
     return bool(record.host.provider or record.host.ref)
 
 
 def at_work(record: pb.Machine) -> bool:
-    """True if the provider is still moving the machine."""
+    """True if a transition of the machine is under way."""
     return state_of(record) in TRANSITIONAL
 
 
 def label(record: pb.Machine) -> str:
-    """The state as people write it."""
+    """The name of the state, for messages."""
     state = state_of(record)
     return f"state {record.state}" if state is None else state.label
 
 
 def told(record: pb.Machine) -> str:
-    """A record in a few words, for a failure's message."""
+    """A record in a few words, for messages."""
     parts = [label(record)]
     parts.append(f"host {record.host.provider}://{record.host.ref}" if has_host(record) else "no host")
     parts.append(f"cluster {record.cluster!r}" if record.cluster else "no cluster")
     parts.append(f"{len(record.shard_metadata)} metadata keys")
     if record.last_error:
-        parts.append(f"last_error {record.last_error[:120]!r}")
+        parts.append(f"last_error {record.last_error[:_TOLD_ERROR_CHARACTERS]!r}")
     return f"machine {record.id!r} {', '.join(parts)}"
 
 
 def identity_faults(record: pb.Machine) -> Iterator[str]:
-    """B801: a state, an instance type, and nothing in a label that a field does not say."""
+    """B801: a state, an instance type, and no label that contradicts a field."""
     if state_of(record) is None:
         yield f"machine {record.id!r}: state {record.state} is no state"
     if not record.instance_type:
@@ -74,7 +75,7 @@ def identity_faults(record: pb.Machine) -> Iterator[str]:
         "zone": record.zone,
         "capacity_type": "" if capacity is None else capacity.label,
     }
-    for key, field in _SHADOWS.items():
+    for key, field in _FIELD_LABELS.items():
         if key in record.labels and record.labels[key] != values[field]:
             yield (
                 f"machine {record.id!r}: label {key} says {record.labels[key]!r} "
@@ -83,7 +84,7 @@ def identity_faults(record: pb.Machine) -> Iterator[str]:
 
 
 def money_faults(record: pb.Machine) -> Iterator[str]:
-    """B802: a price that is one, a probability that is one, and none of 0 for spot."""
+    """B802: a price, a probability between 0 and 1, and for spot a probability above 0."""
     price, probability = record.price_per_hour, record.interruption_probability
     if not (math.isfinite(price) and price >= 0):
         yield f"machine {record.id!r}: price_per_hour {price} is not finite and at least 0"
@@ -94,7 +95,7 @@ def money_faults(record: pb.Machine) -> Iterator[str]:
 
 
 def binding_faults(record: pb.Machine) -> Iterator[str]:
-    """B803: host, cluster and last_error as the state requires; a host whole or not at all."""
+    """B803: host, cluster and last_error as the state requires, and a host with both of its fields."""
     state = state_of(record)
     if state is None:
         return
@@ -111,7 +112,7 @@ def binding_faults(record: pb.Machine) -> Iterator[str]:
 
 
 def resource_faults(record: pb.Machine) -> Iterator[str]:
-    """B804: quantities that parse, something to use, and nothing allocatable that is not there."""
+    """B804: quantities that parse, at least one resource, and no more allocatable than there is."""
     try:
         resources = dict(supply(record.resources.resources))
         allocatable = dict(supply(record.allocatable.resources))
@@ -119,14 +120,14 @@ def resource_faults(record: pb.Machine) -> Iterator[str]:
         yield f"machine {record.id!r}: {error}"
         return
     if not resources:
-        yield f"machine {record.id!r}: resources name nothing that can be used"
+        yield f"machine {record.id!r}: resources are empty"
     for name, units in allocatable.items():
         if units > resources.get(name, 0):
             yield f"machine {record.id!r}: more {name} is allocatable than the machine has"
 
 
 def place_faults(record: pb.Machine) -> Iterator[str]:
-    """B806: a zone and a capacity type wherever there is a host."""
+    """B806: a zone and a capacity type if there is a host."""
     if state_of(record) not in HOSTED:
         return
     if not record.zone:
@@ -136,7 +137,7 @@ def place_faults(record: pb.Machine) -> Iterator[str]:
 
 
 Judge = Callable[[pb.Machine], Iterator[str]]
-"""Says what is wrong with a record, one sentence a fault."""
+"""Yields one sentence for each fault of a record."""
 
 JUDGES: Mapping[str, Judge] = MappingProxyType(
     {
@@ -147,4 +148,4 @@ JUDGES: Mapping[str, Judge] = MappingProxyType(
         "B806": place_faults,
     }
 )
-"""What one record alone can be wrong in, by the behaviour that says so."""
+"""The judges of a single record, by the behaviour that each stands for."""

@@ -1,4 +1,4 @@
-"""What the suite asks of a provider, as values that can be described in a sentence, repeated and varied."""
+"""The requests of the suite, as values that can be described in a message, repeated and varied."""
 
 import time
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from bigfleet.model.machine import Call
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 INT64_MAX = 2**63 - 1
+_NANOSECONDS = 10**9
 
 Mutation = pb.CreateRequest | pb.ConfigureRequest | pb.DrainRequest | pb.DeleteRequest
 
@@ -22,7 +23,7 @@ class Token:
 
     @property
     def order(self) -> tuple[int, int]:
-        """What is compared with the mark, lexicographically."""
+        """The pair that a provider compares with its mark."""
         return (self.epoch, self.sequence)
 
     def __str__(self) -> str:
@@ -30,11 +31,11 @@ class Token:
 
 
 NO_TOKEN = Token("", 0, 0)
-"""What carries no token and is not fenced."""
+"""The token of a request that has none and is not fenced."""
 
 
 class Shard:
-    """One shard as the provider sees it: an id, an epoch, and a sequence that only grows."""
+    """A shard as the provider sees it: an id, an epoch, and a sequence that only grows."""
 
     def __init__(self, shard_id: str, epoch: int, sequence: int = 0) -> None:
         self.id = shard_id
@@ -44,17 +45,17 @@ class Shard:
     @classmethod
     def by_the_clock(cls, shard_id: str) -> "Shard":
         """A shard whose tokens are newer than those of any earlier run under the same id."""
-        return cls(shard_id, *divmod(time.time_ns(), 10**9))
+        return cls(shard_id, *divmod(time.time_ns(), _NANOSECONDS))
 
     def next(self, skip: int = 0) -> Token:
-        """A token newer than all before, leaving out so many between."""
+        """A token newer than all before. `skip` tokens between are left out."""
         self._sequence += 1 + skip
         return Token(self.id, self.epoch, self._sequence)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One mutating request; fields that its call does not have are ignored."""
+    """One mutating request. Fields that its call does not have are ignored."""
 
     call: Call
     machine_id: str
@@ -72,7 +73,7 @@ class Ask:
         return f"{self.call.value} of machine {self.machine_id!r}{extras.get(self.call, '')} and {self.token}"
 
     def message(self) -> Mutation:
-        """The request on the wire."""
+        """The request as a message of the contract."""
         machine_id, shard_id, epoch, sequence = self.machine_id, self.token.shard, self.token.epoch, self.token.sequence
         match self.call:
             case Call.CREATE:

@@ -1,4 +1,4 @@
-"""The provider under test: the six calls, raw, and waiting for what they set going."""
+"""The provider under test: its six calls, and waiting until a machine has settled."""
 
 import asyncio
 import time
@@ -23,15 +23,21 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
 
 Trace = list[pb.Machine]
-"""What was seen of a machine, one record a look."""
+"""The records of a machine that were seen, one for each Get."""
 
 _T = TypeVar("_T")
 
 _FIRST_POLL_SECONDS = 0.01
 _POLL_GROWTH = 1.5
 _LAST_POLL_SECONDS = 1.0
-# Channels of one process share connections unless told not to; a second connection is one of the things under test.
+_SHOWN_CURSOR_BYTES = 24
+# Channels of one process share a connection unless told not to. The suite needs a second connection of its own.
 _OPTIONS = (*PROVIDER_CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+
+
+def shown_cursor(cursor: bytes) -> str:
+    """A cursor for messages: in hexadecimal, and cut if it is long."""
+    return f"{cursor[:_SHOWN_CURSOR_BYTES].hex()}{'…' if len(cursor) > _SHOWN_CURSOR_BYTES else ''}"
 
 
 class Target:
@@ -46,19 +52,19 @@ class Target:
         self._made: tuple[grpc.aio.Channel, CapacityProviderStub] | None = None
 
     async def connect(self) -> None:
-        """Dial now; DialError says why not."""
+        """Connect now. DialError says why that is not possible."""
         await self._dialer.channel()
 
     async def hang_up(self) -> None:
-        """Close the connection; the next call dials anew."""
+        """Close the connection. The next call makes a new one."""
         await self._dialer.hang_up()
 
     def another(self) -> "Target":
-        """A connection of its own to the same provider; whoever asks hangs it up."""
+        """Another connection to the same provider. Whoever asks for it closes it."""
         return Target(self.address, self._tls, self.settle_seconds, self.witness)
 
     async def ask(self, ask: Ask) -> pb.TransitionAck:
-        """Send a mutating call; RefusedError if it is not taken."""
+        """Send a mutating call. RefusedError if the provider does not take it."""
         self.witness.asked(ask)
 
         async def send(stub: CapacityProviderStub) -> pb.TransitionAck:
@@ -75,7 +81,7 @@ class Target:
         return ack
 
     async def refused(self, ask: Ask, because: str, *codes: grpc.StatusCode) -> RefusedError:
-        """Send a call that must be refused, with one of these codes where any is named."""
+        """Send a call that must be refused: with one of these codes, or with any if none is given."""
         wanted = f"a refusal{' with ' + ' or '.join(code.name for code in codes) if codes else ''}, because {because}"
         try:
             ack = await self.ask(ask)
@@ -98,13 +104,13 @@ class Target:
     async def list(
         self, states: Iterable[MachineState] = (), max_results: int = 0, since: bytes = b""
     ) -> pb.MachineList:
-        """All machines, or those of the filter."""
+        """All machines, or those that the filter selects."""
         wanted = [pb.MachineState.ValueType(state) for state in states]
         what = f"List of states {[MachineState(state).label for state in wanted] or 'all'}"
         if max_results:
             what += f" with max_results {max_results}"
         if since:
-            what += f" since cursor {since[:32].hex()}{'…' if len(since) > 32 else ''}"
+            what += f" since cursor {shown_cursor(since)}"
 
         async def send(stub: CapacityProviderStub) -> pb.MachineList:
             request = pb.ListFilter(states=wanted, max_results=max_results, since_revision=since)
@@ -113,7 +119,7 @@ class Target:
         return await self._called("List", what, send)
 
     async def settled(self, machine_id: str, seen: Trace | None = None) -> pb.Machine:
-        """Poll until the machine rests; what is seen on the way goes to `seen`. StuckError after the settle time."""
+        """Poll until the machine has settled. Each record goes to `seen`. StuckError after the settle time."""
         end = time.monotonic() + self.settle_seconds
         pause = _FIRST_POLL_SECONDS
         while True:

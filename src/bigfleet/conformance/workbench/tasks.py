@@ -1,4 +1,4 @@
-"""Steps taken together, and steps that are not broken off."""
+"""Running steps at once, and steps that a cancellation does not interrupt."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,7 +8,7 @@ _T = TypeVar("_T")
 
 
 async def together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Take all steps at once; the first that fails ends the others and is what is raised."""
+    """Run all steps at once. The first that fails cancels the others, and its error is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -18,11 +18,11 @@ async def together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def to_the_end(step: Coroutine[Any, Any, _T]) -> _T:
-    """Take a step that a cancellation must not break off: it ends first, and the cancellation goes on after it."""
+    """Run a step that a cancellation must not interrupt. The step ends first, and then the caller is cancelled."""
     task = asyncio.create_task(step)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        # Whether it succeeds no longer matters to anybody; that it is over does.
+        # The caller is gone, so only the end of the step matters and not its result.
         await asyncio.gather(task, return_exceptions=True)
         raise

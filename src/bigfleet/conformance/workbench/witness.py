@@ -1,4 +1,4 @@
-"""What the whole run has seen, whichever check it was for: refusals, records, how long calls took."""
+"""What the whole run has seen, in whichever check: refusals, records, and how long calls took."""
 
 from collections import defaultdict
 
@@ -8,14 +8,15 @@ from bigfleet.conformance.workbench.records import JUDGES
 from bigfleet.conformance.workbench.requests import NO_TOKEN, Ask
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
-# Enough to understand a fault; a provider that is wrong everywhere is not listed whole.
-_KEPT = 5
+# A provider that is wrong everywhere need not be listed whole.
+_KEPT_FAULTS = 5
 
 
 class Witness:
-    """Remembers what no single check could know."""
+    """Remembers what the calls of all checks have shown."""
 
     def __init__(self) -> None:
+        #: Calls that were fenced though no token as new had been sent.
         self.unfounded_fences: list[str] = []
         self.record_faults: dict[str, list[str]] = {behaviour: [] for behaviour in JUDGES}
         self.states: set[int] = set()
@@ -29,13 +30,13 @@ class Witness:
             self._started[ask.token.shard, ask.machine_id].append(ask.token.order)
 
     def acked(self, ack: pb.TransitionAck) -> None:
-        """A mutating call was taken."""
+        """A mutating call was acknowledged."""
         self.operations.add(ack.operation_id)
         self.saw(ack.machine)
 
     def refused(self, ask: Ask, code: grpc.StatusCode) -> None:
-        """A mutating call was refused. Only a token as new, sent before or meanwhile, is a reason to fence."""
-        if code is not grpc.StatusCode.FAILED_PRECONDITION or len(self.unfounded_fences) >= _KEPT:
+        """A mutating call was refused. Only a token as new, sent before or at the same time, justifies a fence."""
+        if code is not grpc.StatusCode.FAILED_PRECONDITION or len(self.unfounded_fences) >= _KEPT_FAULTS:
             return
         others = list(self._started[ask.token.shard, ask.machine_id])
         if ask.token != NO_TOKEN:
@@ -48,11 +49,11 @@ class Witness:
         self.states.add(record.state)
         for behaviour, judge in JUDGES.items():
             faults = self.record_faults[behaviour]
-            if len(faults) < _KEPT:
+            if len(faults) < _KEPT_FAULTS:
                 faults.extend(fault for fault in judge(record) if fault not in faults)
 
     def took(self, method: str, seconds: float) -> None:
-        """A call was answered, one way or the other."""
+        """A call was answered, with a result or with an error."""
         self.latencies[method].append(seconds)
 
     def p99(self, method: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The provider's contract as values: machines, fencing marks, revisions, and how records look on the wire.
+"""The provider's contract as values: machines, fencing marks, revisions, and records as bytes.
 
-No I/O and no clock: a judgement is computed here and made durable by whoever asked for it.
+There is no I/O and no clock here. Whoever asks for a judgement makes it durable.
 """

@@ -1,6 +1,6 @@
-"""One machine's life as the kit keeps it: values, and the steps from one to the next.
+"""A machine as the kit keeps it, and the steps of its life.
 
-Legality is model/machine.py's; here is only what a step does to the fields.
+`model/machine.py` says which step is legal. Here stands what a step does to the fields.
 """
 
 import secrets
@@ -18,32 +18,29 @@ _ENDS = {ask.call: (ask.via, ask.end) for ask in ASKS}
 
 # Characters of last_error that are kept.
 _MAX_ERROR = 1024
-# A machine whose every Create fails would gather doubts without end; older ones have had their time.
+# A machine whose every Create fails would gather doubts without end. The oldest are dropped.
 _MOST_DOUBTS = 8
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """A transition that was begun: its id, and what carrying on with it after a restart needs."""
+    """A transition that was begun, with what is needed to go on with it after a restart."""
 
     id: str
     call: Call
     grace_seconds: int = 0
     recovers: bool = False
-    """It leads out of Failed."""
+    """The transition leads out of Failed."""
     handed_over: bool = False
-    """Configure: the blob has reached the host, so that only its node is awaited."""
+    """Of a Configure: the host has its blob, and only the node is waited for."""
 
 
 def operation(call: Call, grace_seconds: int = 0, *, recovers: bool = False) -> Operation:
-    """A new transition; no id ever comes twice, in whatever life of the provider."""
+    """A new transition, with an id that is never used again."""
     return Operation(f"{call.value.lower()}-{secrets.token_hex(12)}", call, grace_seconds, recovers)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine. `made` is its last Create or Delete, `bound` the last Configure or Drain since.
-
-    `token` is the Create that its host comes from; `doubts` are Creates that failed, whose hosts may yet come to light.
-    """
+    """A machine."""
 
     id: str
     shape: Shape
@@ -53,10 +50,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
     last_error: str = ""
     made: Operation | None = None
+    """The last Create or Delete."""
     bound: Operation | None = None
+    """The last Configure or Drain since then."""
     token: str = ""
+    """The Create that made the host."""
     doubts: tuple[str, ...] = ()
+    """Creates that failed and whose hosts may still appear."""
     offered: bool = True
+    """The backend offers the machine. A machine that is not offered goes once nobody uses it."""
 
     @property
     def running(self) -> Operation | None:
@@ -67,14 +69,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def job(self) -> Job:
-        """What the backend is told of it."""
+        """The machine as the backend is told of it."""
         running = self.running
         recovering = running is not None and running.recovers
         return Job(self.id, self.shape, self.token, self.host, self.cluster, recovering)
 
 
 def offered(offer: Offer) -> Entry:
-    """The machine of an offer that nobody has asked for yet."""
+    """The machine of an offer, before any call."""
     state = _S.IDLE if offer.host else _S.SPECULATIVE
     return Entry(id=offer.id, shape=offer.shape, state=state, host=offer.host)
 
@@ -88,7 +90,7 @@ def repeated(entry: Entry, call: Call, cluster: str) -> Operation | None:
 
 
 def begun(entry: Entry, step: Operation, cluster: str, metadata: Mapping[str, str]) -> Entry:
-    """The machine right after a call was taken, or IllegalCallError."""
+    """The machine right after a call was taken. IllegalCallError if the call is not legal."""
     host = bool(entry.host)
     ask = check(step.call, entry.id, entry.state, host)
     state = acknowledged(ask, host, bool(entry.cluster))
@@ -108,7 +110,7 @@ def begun(entry: Entry, step: Operation, cluster: str, metadata: Mapping[str, st
 
 
 def ended(entry: Entry, step: Operation, host: str = "") -> Entry:
-    """The machine once the transition is done; `host` is what a Create made."""
+    """The machine once the transition has ended well. `host` is the host that a Create made."""
     state = _ENDS[step.call][1]
     change = msgspec.structs.replace
     match step.call:
@@ -123,24 +125,24 @@ def ended(entry: Entry, step: Operation, host: str = "") -> Entry:
 
 
 def failed(entry: Entry, error: str) -> Entry:
-    """The machine once something went wrong with it. A Create that failed leaves a doubt whether it made a host."""
+    """The machine once a transition has failed. A Create that failed leaves a doubt whether it made a host."""
     doubts = entry.doubts
     if entry.state is _S.CREATING:
         doubts = (*doubts, entry.token)[-_MOST_DOUBTS:]
-    # What a substrate says may hold what no record can carry.
+    # The substrate's text may contain characters that no record can carry.
     error = error.encode(errors="replace").decode().strip()[:_MAX_ERROR] or "failed for a reason that was not given"
     return msgspec.structs.replace(entry, state=_S.FAILED, last_error=error, doubts=doubts)
 
 
 def vanished(entry: Entry) -> Entry:
-    """The machine once its host is no more."""
+    """The machine once its host does not exist any more."""
     return msgspec.structs.replace(
         entry, state=_S.SPECULATIVE, host="", cluster="", metadata={}, last_error="", bound=None, token=""
     )
 
 
 def noticed(entry: Entry, notice: Notice, deletes: bool) -> Entry | None:
-    """The machine after something happened to it by itself (protocol.md 2), or None where that says nothing new."""
+    """The machine after an unasked change (protocol rule 2), or None if the notice says nothing new."""
     text = f"{notice.change.value}: {notice.text}" if notice.text else notice.change.value
     if not entry.host or (notice.host and notice.host != entry.host):
         return None
@@ -153,5 +155,5 @@ def noticed(entry: Entry, notice: Notice, deletes: bool) -> Entry | None:
         case Change.GONE if deletes:
             return vanished(entry)
         case Change.BROKEN | Change.GONE:
-            # Hardware that cannot be made anew stays, for a person to look after.
+            # Hardware cannot be created again, so the machine stays, for a person to look at.
             return None if entry.state is _S.FAILED else failed(entry, text)

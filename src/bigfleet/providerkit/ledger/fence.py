@@ -1,15 +1,15 @@
-"""Fencing: the highest token seen of each shard on each machine, known or not."""
+"""Fencing: the highest token of each shard on each machine, also on machines that do not exist."""
 
 from collections import OrderedDict
 
 import msgspec
 
-# Unknown ids are whatever a caller writes, so what is remembered of them is bounded; the oldest is forgotten.
+# A caller can write any id, so the number of unknown machines with marks is bounded. The oldest are forgotten.
 _MAX_STRAYS = 65_536
 
 
 class Token(msgspec.Struct, frozen=True, order=True):
-    """Which life of a shard, and which attempt in it."""
+    """A fencing token: the epoch of a shard, and the number of a call within it."""
 
     epoch: int
     sequence: int
@@ -24,19 +24,19 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marks:
-    """Every mark there is. Those on machines that do not exist are bounded in number."""
+    """All marks. A stray is a machine that does not exist and has marks; the number of strays is bounded."""
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, Token]] = {}
         self._strays: OrderedDict[str, None] = OrderedDict()
 
     def passes(self, mark: Mark) -> bool:
-        """Whether the token is strictly newer than what was seen."""
+        """Whether the token is strictly newer than the mark."""
         seen = self._seen.get(mark.machine, {}).get(mark.shard)
         return seen is None or mark.token > seen
 
     def move(self, mark: Mark, known: bool) -> str:
-        """Remember the token. Returns an unknown machine whose marks had to be forgotten for it, if any."""
+        """Make the token the mark. Returns the stray whose marks were forgotten to make room, if any."""
         self._seen.setdefault(mark.machine, {})[mark.shard] = mark.token
         if known:
             self._strays.pop(mark.machine, None)
@@ -44,7 +44,7 @@ class Marks:
         return self.stray(mark.machine)
 
     def stray(self, machine: str) -> str:
-        """The machine's marks are those of one that does not exist. Returns one whose marks had to be forgotten."""
+        """Count the machine as a stray. Returns the stray whose marks were forgotten to make room, if any."""
         if machine not in self._seen:
             return ""
         self._strays[machine] = None

@@ -1,7 +1,7 @@
-"""The contract as a value: calls in, judgements out, no I/O and no clock.
+"""The ledger judges calls and holds all machines, without I/O and without a clock.
 
-A judgement is computed, made durable by whoever asked for it, and only then installed; so nothing is ever shown that a
-crash could take back, and a write that fails changes nothing.
+A judgement is computed, then made durable by the caller, then installed. So nothing is shown that a crash could take
+back, and a write that fails changes nothing.
 """
 
 from collections import Counter
@@ -17,11 +17,11 @@ from bigfleet.providerkit.offer import Offer, OfferError
 
 
 class RefusedError(Exception):
-    """A call that is not carried out; the text says why, for the caller."""
+    """A call that is refused. The text tells the caller why."""
 
 
 class FencedError(RefusedError):
-    """Its token is not newer than one already seen."""
+    """The call's token is not newer than the mark."""
 
 
 class UnknownMachineError(RefusedError):
@@ -29,15 +29,15 @@ class UnknownMachineError(RefusedError):
 
 
 class IllegalError(RefusedError):
-    """The machine's state does not allow it."""
+    """The machine's state does not allow the call."""
 
 
 class UnsupportedError(RefusedError):
-    """This hardware cannot do it at all."""
+    """This provider never supports the call."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One mutating call, checked for form already. No `mark`: it carries no token and is not fenced."""
+    """One mutating call whose form has been checked. Without a `mark` the call has no token and is not fenced."""
 
     call: Call
     machine: str
@@ -48,11 +48,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What a call comes to: the transition that answers it and the machine right after, or the refusal."""
+    """The answer to a call."""
 
     request: Request
     answer: tuple[Operation, Entry] | RefusedError
+    """The call's transition and the machine right after it, or the refusal."""
     starts: bool = False
+    """The call starts a new transition; otherwise it repeats one."""
 
     @property
     def changed(self) -> Entry | None:
@@ -61,7 +63,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Every machine, mark and revision."""
+    """All machines, marks and revisions."""
 
     def __init__(self, offers: Iterable[Offer], kept: Iterable[Entry], marks: Iterable[Mark], *, deletes: bool) -> None:
         self._deletes = deletes
@@ -82,19 +84,20 @@ class Ledger:
         return iter(self._entries.values())
 
     def find(self, machine: str) -> Entry | None:
-        """The machine of that id, if there is one."""
+        """The machine with this id, or None."""
         return self._entries.get(machine)
 
     def get(self, machine: str) -> Entry:
-        """The machine of that id, or UnknownMachineError."""
+        """The machine with this id, or UnknownMachineError."""
         entry = self._entries.get(machine)
         if entry is None:
             raise UnknownMachineError(f"there is no machine {machine!r}")
         return entry
 
     def offer(self, offers: Iterable[Offer]) -> list[str]:
-        """Take the offers as they are now: new ones appear, changed ones change, and one that is no longer there goes
-        as soon as nobody uses it. Returns those that went.
+        """Take the offers as they are now. Returns the machines that went.
+
+        A machine that is no longer offered goes as soon as nobody uses it.
         """
         seen: set[str] = set()
         for offer in offers:
@@ -105,7 +108,7 @@ class Ledger:
             if entry is None:
                 self.install(offered(offer))
             else:
-                # Hardware may have moved to another address; one in use is asked at the old one until it is Idle.
+                # Hardware may have another address now. A machine in use keeps the old one until it is Idle.
                 host = offer.host if offer.host and entry.state is MachineState.IDLE else entry.host
                 if entry.shape != offer.shape or not entry.offered or host != entry.host:
                     self.install(msgspec.structs.replace(entry, shape=offer.shape, offered=True, host=host))
@@ -116,12 +119,12 @@ class Ledger:
         ]
 
     def judge(self, request: Request) -> Judgement:
-        """What the call comes to, by the order that the contract sets: fence, existence, ability, repeat, legality."""
+        """Judge a call in the order that the contract sets: fence, existence, support, repeat, legality."""
         if request.mark is not None and not self._marks.passes(request.mark):
             token = request.mark.token
             raise FencedError(
                 f"machine {request.machine!r}: the token (epoch {token.epoch}, sequence {token.sequence}) of shard "
-                f"{request.mark.shard!r} is not newer than one already seen"
+                f"{request.mark.shard!r} is not newer than one that was seen before"
             )
         try:
             entry = self.get(request.machine)
@@ -140,18 +143,18 @@ class Ledger:
         return Judgement(request, (step, after), starts=True)
 
     def settle(self, judgement: Judgement) -> str:
-        """Take a judgement that is durable. Returns a machine whose marks were forgotten, if any."""
+        """Install a judgement that is durable. Returns the stray whose marks were forgotten, if any."""
         if judgement.changed is not None:
             self.install(judgement.changed)
         mark = judgement.request.mark
         return "" if mark is None else self._marks.move(mark, mark.machine in self._entries)
 
     def part_with(self, machine: str) -> str:
-        """The machine went: its marks count among those of unknown ones. Returns one whose marks were forgotten."""
+        """Count a machine that went as a stray. Returns the stray whose marks were forgotten, if any."""
         return self._marks.stray(machine)
 
     def install(self, entry: Entry) -> bool:
-        """Show the machine as it is now; False for one that is neither offered nor has a host to end, and goes."""
+        """Show the machine as it is now. False if it goes instead: it is not offered and nobody uses it."""
         free = entry.state is (MachineState.SPECULATIVE if self._deletes else MachineState.IDLE)
         before = self._entries.get(entry.id)
         if not free or entry.offered or entry.doubts:
@@ -170,12 +173,12 @@ class Ledger:
             self.counts[before.state] -= 1
         self.counts[entry.state] += 1
         self._entries[entry.id] = entry
-        # A delta must not tell of what no record shows: a doubt that has grown old, a blob that was handed over.
+        # A change that no record shows, such as an old doubt that was dropped, must not appear in a delta.
         if before is None or _seen(before) != _seen(entry):
             self._revisions.bump(entry.id)
 
     def changed(self, cursor: bytes, most: int, wanted: Callable[[Entry], bool]) -> tuple[list[Entry], bytes]:
-        """At most so many wanted machines that changed after the cursor (0: all), and the cursor that follows them."""
+        """The wanted machines that changed after the cursor, at most `most` (0: all), and the next cursor."""
         found: list[Entry] = []
         for number, machine in self._revisions.since(cursor):
             entry = self._entries[machine]
@@ -187,5 +190,5 @@ class Ledger:
 
 
 def _seen(entry: Entry) -> tuple[object, ...]:
-    """What a record of the machine shows, besides its id."""
+    """The fields of the machine that a record shows, apart from its id."""
     return entry.shape, entry.state, entry.host, entry.cluster, entry.metadata, entry.last_error

@@ -1,4 +1,7 @@
-"""Machines as bytes on the wire. What a shape says is encoded once: protobuf merges what stands one after another."""
+"""Machines as bytes on the wire.
+
+The fields of a shape are encoded once and appended to the other fields: protobuf reads concatenated messages as one.
+"""
 
 from collections.abc import Iterable
 
@@ -9,7 +12,7 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 # Field 1 of MachineList and field 2 of TransitionAck, both length-delimited.
 _IN_LIST = b"\x0a"
 _IN_ACK = b"\x12"
-# Shapes that are no longer offered would be held for ever.
+# Without a bound, shapes that are no longer offered would be held for ever.
 _MOST_SHAPES = 1 << 16
 
 
@@ -18,7 +21,8 @@ class Renderer:
 
     def __init__(self, scheme: str) -> None:
         self._scheme = scheme
-        # By identity, since comparing shapes costs more than encoding them. Each is held, so that its id stays its own.
+        # The key is the id of the object, because comparing shapes costs more than encoding one. The shape is held, so
+        # that no other object can get its id.
         self._shapes: dict[int, tuple[Shape, bytes]] = {}
 
     def machine(self, entry: Entry) -> bytes:

@@ -1,7 +1,7 @@
-"""Revisions: which machines changed after a cursor, at the cost of what changed.
+"""Revisions: which machines changed after a cursor, at a cost that grows with the number of changes.
 
-A cursor names the life of the provider it comes from; one of an earlier life, like garbage, means everything. So what
-a crash took back before it was durable cannot hide behind a cursor that was given out for it.
+A cursor names the process that gave it. For a cursor of an earlier process, as for garbage, all machines are returned:
+the earlier process may have given a cursor for a change that a crash took back.
 """
 
 import secrets
@@ -9,9 +9,9 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
-_LIFE_BYTES = 8
+_PROCESS_BYTES = 8
 _NUMBER_BYTES = 8
-# Stale rows are dropped once they outnumber the live ones by this much, so that the cost is spread over many changes.
+# Old rows are dropped once they outnumber the machines by this much, so that the cost is spread over many changes.
 _SLACK = 1024
 
 
@@ -19,7 +19,7 @@ class Revisions:
     """Machine ids in the order of their last change."""
 
     def __init__(self) -> None:
-        self._life = secrets.token_bytes(_LIFE_BYTES)
+        self._process = secrets.token_bytes(_PROCESS_BYTES)
         self._last = 0
         self._of: dict[str, int] = {}
         self._numbers = array("q")
@@ -35,7 +35,7 @@ class Revisions:
             self._compact()
 
     def forget(self, machine: str) -> None:
-        """The machine is no more."""
+        """The machine is not there any more."""
         self._of.pop(machine, None)
 
     def since(self, cursor: bytes) -> Iterator[tuple[int, str]]:
@@ -47,13 +47,13 @@ class Revisions:
                 yield numbers[at], ids[at]
 
     def cursor(self, number: int | None = None) -> bytes:
-        """The cursor behind which a revision, or else the last change, lies."""
-        return self._life + (self._last if number is None else number).to_bytes(_NUMBER_BYTES, "big")
+        """The cursor right after this revision, or after the last change."""
+        return self._process + (self._last if number is None else number).to_bytes(_NUMBER_BYTES, "big")
 
     def _number(self, cursor: bytes) -> int:
-        if len(cursor) != _LIFE_BYTES + _NUMBER_BYTES or cursor[:_LIFE_BYTES] != self._life:
+        if len(cursor) != _PROCESS_BYTES + _NUMBER_BYTES or cursor[:_PROCESS_BYTES] != self._process:
             return 0
-        number = int.from_bytes(cursor[_LIFE_BYTES:], "big")
+        number = int.from_bytes(cursor[_PROCESS_BYTES:], "big")
         return number if number <= self._last else 0
 
     def _compact(self) -> None:

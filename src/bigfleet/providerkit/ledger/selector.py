@@ -1,4 +1,4 @@
-"""Which machines a List asks for: by state, and by labels, the three made from a machine's fields among them."""
+"""Which machines a List asks for: by state, and by labels. Three labels are made from the machine's fields."""
 
 from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.labels import of_fields, satisfies
@@ -6,11 +6,11 @@ from bigfleet.providerkit.ledger.entry import Entry
 from bigfleet.providerkit.offer import Shape
 
 MOST_REQUIREMENTS = 64
-"""Conditions that one List may make."""
+"""The most conditions that one List may have."""
 
 
 class Selector:
-    """Whether an entry is asked for; what holds for a shape is worked out once."""
+    """Selects machines. Labels are compared once for each shape."""
 
     def __init__(self, states: frozenset[int], requirements: tuple[Requirement, ...]) -> None:
         self._states, self._requirements = states, requirements
@@ -33,9 +33,9 @@ class Selector:
 
 
 def problem(requirements: tuple[Requirement, ...]) -> str:
-    """What is wrong with a label selector, or nothing."""
+    """What is wrong with a label selector, or an empty text."""
     if len(requirements) > MOST_REQUIREMENTS:
         return f"{len(requirements)} conditions, at most {MOST_REQUIREMENTS} are taken"
     if any(requirement.operator is Operator.SAME for requirement in requirements):
-        return "SAME is about several machines and selects none"
+        return "SAME compares several machines and cannot select one"
     return ""

@@ -1,4 +1,4 @@
-"""A provider as a process: its command line, its gRPC service, how it starts and stops.
+"""A provider as a process: its command line, its gRPC service, its start and its stop.
 
-Form and identity are checked here; what a call means is the ledger's.
+The form of a request and the identity of its caller are checked here. The ledger judges the call itself.
 """

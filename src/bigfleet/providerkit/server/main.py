@@ -25,7 +25,7 @@ IN_MEMORY = "memory"
 
 
 class ConfigError(Exception):
-    """A configuration file that cannot be used; authors raise it with the file and the field at fault."""
+    """A configuration file cannot be used. Authors raise it, with a text that names the file and the field."""
 
 
 USER_ERRORS: tuple[type[Exception], ...] = (
@@ -38,11 +38,11 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     ListenError,
     TLSConfigError,
 )
-"""Errors at start that a person can mend."""
+"""Errors at the start that a person can mend: they are shown as one line."""
 
 
 def main(name: str, make: Callable[[Path | None], Backend]) -> NoReturn:
-    """Parse the command line, make the backend from the configuration file it names, and serve until told to stop."""
+    """Run a provider: parse the command line, make the backend from its configuration file, and serve until stopped."""
     options = _parser(name).parse_args()
     configure(Level(options.log_level))
     try:
@@ -77,7 +77,12 @@ def _parser(name: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--listen", default="127.0.0.1:7760", metavar="ADDRESS", help="HOST:PORT or unix:PATH (%(default)s)")
     add("--metrics-listen", default="", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz there")
-    add("--state", required=True, metavar="FILE", help=f"where state is kept; {IN_MEMORY}: nowhere, lost at the end")
+    add(
+        "--state",
+        required=True,
+        metavar="FILE",
+        help=f"keeps the state; {IN_MEMORY}: no file, lost at the end",
+    )
     add("--config", type=Path, metavar="FILE", help="the provider's own configuration")
     add("--tls-cert", metavar="FILE", help="certificate chain, PEM; all three TLS files or none")
     add("--tls-key", metavar="FILE", help="its private key, PEM")

@@ -1,6 +1,6 @@
-"""Running a provider as a process: listen, answer, and on a signal stop taking calls, finish those that run, and end.
+"""Serving a provider until a signal: then it takes no more calls, finishes those that run, and ends.
 
-Transitions under way are not waited for: they are durable, and the next life goes on with them.
+Transitions that are under way are not waited for. They are durable, and the next process goes on with them.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from bigfleet.transport.tls import TLSConfigError
 _log = structlog.get_logger("bigfleet.providerkit")
 
 _STOP_SECONDS = 5.0
-# After a signal the process ends within this, whatever hangs: all that matters is durable.
+# After a signal the process ends within this time, whatever hangs. Everything that matters is durable.
 _HARD_STOP_SECONDS = 20.0
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a provider listens, and as whom; no `metrics` means no HTTP endpoint."""
+    """Where a provider listens, and with which certificate. Without `metrics` there is no HTTP endpoint."""
 
     listen: Address
     metrics: TCPAddress | None = None
@@ -45,7 +45,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A provider that is up: its addresses as they came out, and the provider itself."""
+    """A provider that serves, with the addresses that it got."""
 
     address: Address
     metrics_port: int
@@ -103,5 +103,5 @@ async def serve(backend: Backend, store: Store, endpoint: Endpoint) -> None:
 
 
 def _end_hard() -> None:
-    _log.error("provider_ended_hard", reason="something did not let itself be ended", seconds=_HARD_STOP_SECONDS)
+    _log.error("provider_ended_hard", reason="a task did not end in time", seconds=_HARD_STOP_SECONDS)
     os._exit(1)

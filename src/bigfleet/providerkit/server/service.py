@@ -1,4 +1,4 @@
-"""The six calls over gRPC: form and identity checked, handed to the provider, answered with the contract's codes."""
+"""The six calls over gRPC: checks of form and identity, and the contract's codes for refusals."""
 
 import asyncio
 import time
@@ -40,8 +40,10 @@ from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 MAX_BLOB_BYTES = 1 << 20
 MAX_METADATA_BYTES = 256 << 10
 _SERVICE = "bigfleet.v1alpha1.CapacityProvider"
-# A list longer than this is put together in a thread, so that other calls are answered meanwhile.
+# A longer list is encoded in a thread, so that other calls are answered meanwhile.
 _LONG_LIST = 2_000
+_RENDER_THREADS = 2
+_MOST_DETAIL_CHARACTERS = 500
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -54,7 +56,7 @@ class _Fenced(Protocol):
 
 
 class InvalidError(RefusedError):
-    """A malformed request; names the field."""
+    """A malformed request. The text names the field."""
 
 
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
@@ -72,16 +74,16 @@ _REFUSALS = tuple(kind for kind, _ in _CODES)
 
 
 class Service:
-    """Answers for one provider. Answers leave as bytes that the renderer made, without a message in between."""
+    """Answers the calls of one provider, with bytes that the renderer makes."""
 
     def __init__(self, provider: Provider, metrics: ProviderMetrics) -> None:
         self._provider, self._metrics = provider, metrics
         self._render = Renderer(provider.scheme)
-        # Of its own: a backend's blocking calls may have taken all threads of the loop's.
-        self._renderers = ThreadPoolExecutor(2, thread_name_prefix="render")
+        # Not the event loop's own threads: blocking calls of a backend may have taken all of those.
+        self._renderers = ThreadPoolExecutor(_RENDER_THREADS, thread_name_prefix="render")
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve the six calls on a server not yet started."""
+        """Add the six calls to a server that has not started yet."""
         answers: Mapping[str, tuple[type[Message], Callable[[Any, _Context], Awaitable[bytes]]]] = {
             "Create": (pb.CreateRequest, self._create),
             "Configure": (pb.ConfigureRequest, self._configure),
@@ -167,7 +169,7 @@ class Service:
         requirements = requirements_from_wire(request.label_selector, "label_selector")
         if fault := problem(requirements):
             raise InvalidError(f"label_selector: {fault}")
-        # A state that nobody is in, as an unknown number, selects nothing; leaving it out would select everything.
+        # An unknown number is no machine's state and selects nothing. Dropped, it would select everything.
         states = frozenset(request.states)
         wanted = Selector(states, requirements).admits
         entries, cursor = self._provider.ledger.changed(request.since_revision, request.max_results, wanted)
@@ -177,7 +179,7 @@ class Service:
         return await loop.run_in_executor(self._renderers, self._render.machines, entries, cursor)
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """End the threads."""
         self._renderers.shutdown(wait=False, cancel_futures=True)
 
 
@@ -185,7 +187,7 @@ def _decoded(kind: type[Message], raw: bytes) -> Message:
     try:
         return kind.FromString(raw)
     except DecodeError:
-        raise InvalidError(f"the request is no {kind.DESCRIPTOR.name}") from None
+        raise InvalidError(f"the bytes of the request are no {kind.DESCRIPTOR.name}") from None
 
 
 def _check_reader(context: _Context) -> None:
@@ -200,7 +202,7 @@ def _check_id(field: str, value: str) -> None:
 
 
 def _mark(request: _Fenced, context: _Context) -> Mark | None:
-    """The request's fencing token, once its form and its owner are checked; None if it carries none."""
+    """Check the request's fencing token and its owner, and return it. None if the request has no token."""
     _check_id("machine_id", request.machine_id)
     epoch, sequence = request.shard_epoch, request.sequence_number
     for field, value in (("shard_epoch", epoch), ("sequence_number", sequence)):
@@ -216,4 +218,4 @@ def _mark(request: _Fenced, context: _Context) -> Mark | None:
 
 
 def _said(error: Exception) -> str:
-    return str(error)[:500]
+    return str(error)[:_MOST_DETAIL_CHARACTERS]
