@@ -325,7 +325,7 @@ class MachineList(_message.Message):
     MACHINES_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.bytes
-    """Cursor for the next List. Opaque to the shard. Empty: this provider keeps no cursors."""
+    """Cursor for the next List. Opaque to the shard. Empty: this provider keeps no cursors, and 0 for max_results gets everything."""
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Machine]:
         """The machines. A delta holds the ones that changed; one that vanished is missed only in a full list."""
@@ -355,7 +355,9 @@ class ListFilter(_message.Message):
     SINCE_REVISION_FIELD_NUMBER: _builtins.int
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     max_results: _builtins.int
-    """At most this many; the rest follows with the answer's revision. 0: no limit."""
+    """At most this many. 0: no limit. The rest is had with the answer's revision as since_revision, page after page until one is
+    empty. An answer without a revision has no next page: ask again with 0.
+    """
     since_revision: _builtins.bytes
     """Only what changed after this cursor. Empty, or a cursor that the provider does not know: everything."""
     @_builtins.property
