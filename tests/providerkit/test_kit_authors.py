@@ -233,7 +233,7 @@ class TestOffers:
             ({"price_per_hour": float("nan")}, "price_per_hour"),
             ({"capacity_type": CapacityType.SPOT}, "interruption_probability"),
             ({"capacity_type": CapacityType.UNSPECIFIED}, "capacity_type"),
-            ({"resources": {}}, "nothing is there to be used"),
+            ({"resources": {}}, "resources: are empty"),
             ({"instance_type": ""}, "instance_type"),
             ({"labels": {"k": "v" * 70_000}}, "over 65536 bytes"),
         ],

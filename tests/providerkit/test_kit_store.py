@@ -136,7 +136,7 @@ class TestFilesThatCannotBeUsed:
         store = SQLiteStore(tmp_path / "state", "toy")
         await store.write(Write(ENTRY))
         store._file.execute("UPDATE machines SET record = x'00'")
-        with pytest.raises(StateError, match="restore it from a copy"):
+        with pytest.raises(StateError, match="restore the file from a copy"):
             store.load()
         store.close()
 

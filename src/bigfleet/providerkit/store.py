@@ -219,7 +219,7 @@ def _resolve(futures: list[asyncio.Future[None]], problem: StateError | None) ->
 def _said(error: Exception) -> str:
     text = str(error)
     if "locked" in text:
-        return "another process uses it; stop that process, or name another file"
+        return "another process has it; stop that process, or name another file"
     if "unable to open" in text:
         return "cannot be opened; let this program write in its folder"
     if "full" in text:

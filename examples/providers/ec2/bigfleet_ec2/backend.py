@@ -1,4 +1,4 @@
-"""EC2 as a substrate: instances made under a client token, told what to do by a tag, and found again by their tags."""
+"""EC2 as a backend: an instance is made under a client token, gets its orders by a tag, and is found by its tags."""
 
 import asyncio
 import secrets
@@ -13,18 +13,20 @@ from bigfleet_ec2.config import Capacity, Config, Pool
 from bigfleet_ec2.mailbox import JOINED, LEFT, Mailbox
 from bigfleet_ec2.userdata import user_data
 
-# Looks in a row that must not show an instance before it counts as gone: what EC2 shows may lag behind what it did.
+# An instance counts as gone once so many looks in a row did not show it. What EC2 shows may lag behind what it did.
 _MISSED_LOOKS = 5
-# What AWS gives a spot instance between its warning and its end.
+# The time that AWS gives a spot instance between its warning and its end.
 _WARNING_SECONDS = 120
+# The longest tag that AWS takes.
+_MOST_TAG_CHARACTERS = 256
 
 
 class EC2(Backend):
-    """The pools of one configuration."""
+    """The backend for the pools of one configuration."""
 
     scheme = "aws"
     limits = Limits(create=900.0, configure=1500.0, drain=600.0, delete=1200.0)
-    # Short, since `ready` waits for the next look by itself.
+    # Short, because `ready` itself waits for the next look.
     ready_poll_seconds = 0.2
 
     def __init__(self, config: Config) -> None:
@@ -40,7 +42,7 @@ class EC2(Backend):
         return [offer for pool in self._config.pools for offer in pool.offers()]
 
     async def create(self, job: Job) -> str:
-        """Run an instance, unless an earlier life of the provider has, and wait until it runs."""
+        """Start an instance, unless an earlier process of the provider has, and wait until it runs."""
         made = _instance(job.host)
         if not made:
             (instance,) = instances(await self._cloud.ec2("run_instances", **self._launch(job)))
@@ -63,7 +65,7 @@ class EC2(Backend):
         """Whether the agent has said that its node is Ready."""
         instance = _instance(job.host)
         found = await self._running(instance)
-        # The order is read from the tag, not remembered: after a restart it is still there.
+        # The order is read from the tag, where it still is after a restart of the provider.
         verb, order, *_ = [*found.tags.get(ORDER, "").split(), "", ""]
         if verb != "join" or not await self._mailbox.answered(instance, order, JOINED):
             return False
@@ -71,8 +73,10 @@ class EC2(Backend):
         return True
 
     async def drain(self, job: Job, grace_seconds: int) -> None:
-        """Tell the agent to leave and wait for its word. An instance that does not give it is terminated: only then is
-        it sure that nothing of the cluster is left, and the watch tells the kit that it is gone.
+        """Tell the agent to leave, and wait until it says that it has.
+
+        An instance that does not say so is terminated, because only then is it certain that nothing of the cluster is
+        left on it. The watch tells the kit that the instance is gone.
         """
         instance, order = _instance(job.host), secrets.token_hex(8)
         await self._tag(instance, {ORDER: f"leave {order} {grace_seconds}"})
@@ -87,7 +91,7 @@ class EC2(Backend):
         await self._cloud.ec2("delete_tags", Resources=[instance], Tags=[{"Key": CLUSTER}, {"Key": ORDER}])
 
     async def delete(self, job: Job) -> None:
-        """Terminate the instance and wait until it is."""
+        """Terminate the instance and wait until it is terminated."""
         instance, asked, missed = _instance(job.host), False, 0
         while missed < _MISSED_LOOKS:
             asked = asked or await self._terminated(instance)
@@ -98,7 +102,7 @@ class EC2(Backend):
         await self._mailbox.clear(instance)
 
     async def describe(self, job: Job) -> str:
-        """The instance of this Create that lives. If EC2 does not show it yet, the kit asks again for a while."""
+        """The live instance of this Create. If EC2 does not show it yet, the kit asks again for a while."""
         mine = {f"tag:{PROVIDER}": [self._config.name], f"tag:{MACHINE}": [job.machine]}
         filters = _filters({**mine, "instance-state-name": LIVE})
         pages = await self._cloud.pages("ec2", "describe_instances", Filters=filters)
@@ -106,7 +110,7 @@ class EC2(Backend):
         return min(found, key=lambda each: each.launched).host if found else ""
 
     async def watch(self, known: Known) -> AsyncIterator[Notice]:
-        """What happened to instances by itself, told for as long as it is so: the kit drops what it knows."""
+        """Yield what happened to instances by itself, at each look again. The kit ignores what it knows already."""
         while True:
             seen = await self._census.look()
             for instance in seen.values():
@@ -118,12 +122,12 @@ class EC2(Backend):
                 yield Notice(machine, Change.GONE, f"{_instance(host)} is not there any more", host=host)
 
     async def close(self) -> None:
-        """End what looks and what calls."""
+        """End the looks and the calls to AWS."""
         await self._census.close()
         self._cloud.close()
 
     async def _interrupted(self, seen: Mapping[str, Instance]) -> list[Notice]:
-        """Spot instances that AWS has given two minutes."""
+        """A notice for each spot instance that AWS is about to interrupt."""
         if not any(instance.spot and instance.state == "running" for instance in seen.values()):
             return []
         mine = {f"tag:{PROVIDER}": [self._config.name], "state": ["active"]}
@@ -137,13 +141,13 @@ class EC2(Backend):
         ]
 
     def _lost(self, known: Mapping[str, str], seen: Mapping[str, Instance]) -> list[tuple[str, str]]:
-        """Machines and hosts that should be there and that EC2 has not shown for some looks."""
+        """Machines with their hosts that EC2 has not shown for some looks."""
         there = {instance.host for instance in seen.values()}
         self._missed = {each: self._missed.get(each, 0) + 1 for each in known.items() if each[1] not in there}
         return [each for each, times in self._missed.items() if times >= _MISSED_LOOKS]
 
     async def _running(self, instance: str) -> Instance:
-        """The instance, if it runs or will."""
+        """The instance, which must be running or pending."""
         for _ in range(_MISSED_LOOKS):
             found = (await self._census.look()).get(instance)
             if found is not None:
@@ -166,7 +170,7 @@ class EC2(Backend):
                 raise _StubbornError(str(error)) from error
 
     async def _terminated(self, instance: str) -> bool:
-        """Whether EC2 took the order; an instance that it does not know may be one that it does not know yet."""
+        """Whether EC2 took the order to terminate. EC2 may not know a new instance yet."""
         try:
             await self._cloud.ec2("terminate_instances", InstanceIds=[instance])
         except CloudError as error:
@@ -176,9 +180,7 @@ class EC2(Backend):
         return True
 
     async def _tag(self, instance: str, tags: Mapping[str, str]) -> None:
-        # A cluster's id may hold any character, a tag may not.
-        clean = {key: "".join(c if c.isprintable() else "?" for c in value)[:256] for key, value in tags.items()}
-        pairs = [{"Key": key, "Value": value} for key, value in clean.items()]
+        pairs = [{"Key": key, "Value": _printable(value)[:_MOST_TAG_CHARACTERS]} for key, value in tags.items()]
         await self._cloud.ec2("create_tags", Resources=[instance], Tags=pairs)
 
     def _launch(self, job: Job) -> dict[str, Any]:
@@ -195,13 +197,13 @@ class EC2(Backend):
             "InstanceType": pool.instance_type,
             "MinCount": 1,
             "MaxCount": 1,
-            # Whatever repeats this call, this Create makes one instance.
+            # With the same client token AWS makes one instance, however often the call is repeated.
             "ClientToken": job.token,
             "Placement": {"AvailabilityZone": pool.zone},
             "UserData": user_data(self._config, job.machine),
             "IamInstanceProfile": {"Name": self._config.guest.instance_profile},
             "InstanceInitiatedShutdownBehavior": "terminate",
-            # The agent reads its orders from the tags there; a hop limit of 1 keeps pods away from its credentials.
+            # The agent reads its orders from the tags in the metadata. A hop limit of 1 keeps pods away from it.
             "MetadataOptions": {
                 "HttpTokens": "required",
                 "HttpPutResponseHopLimit": 1,
@@ -225,7 +227,12 @@ class EC2(Backend):
 
 
 class _StubbornError(BackendError):
-    """The agent said that it could not leave."""
+    """The agent says that it could not leave its cluster."""
+
+
+def _printable(value: str) -> str:
+    """A text that a tag can hold. A cluster's id may contain any character, and a tag may not."""
+    return "".join(c if c.isprintable() else "?" for c in value)
 
 
 def _instance(host: str) -> str:
@@ -237,7 +244,7 @@ def _filters(wanted: Mapping[str, Iterable[str]]) -> list[dict[str, Any]]:
 
 
 def _notice(instance: Instance) -> Notice | None:
-    """What an instance's state says about its machine."""
+    """The notice that an instance's state gives rise to, if any."""
     if instance.state == "terminated":
         text = f"{instance.id} is terminated: {instance.reason}"
         return Notice(instance.machine, Change.GONE, text, host=instance.host)

@@ -1,6 +1,6 @@
-"""All instances of this provider as they are now. Whoever waits for something looks here, and looks are shared.
+"""A look at all instances of this provider. Everything that waits for an instance shares the looks.
 
-A thousand machines on their way cost one DescribeInstances a `poll_seconds`, not a thousand.
+A thousand machines in transition cost one DescribeInstances every `poll_seconds`, not a thousand.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ import msgspec
 from bigfleet_ec2.cloud import Cloud
 
 MACHINE, TOKEN, PROVIDER = "bigfleet:machine", "bigfleet:token", "bigfleet:provider"
-"""The tags that say whose an instance is. They are set in the very call that makes it."""
+"""The tags that say which provider, machine and Create an instance belongs to. The call that makes it sets them."""
 CLUSTER, ORDER = "bigfleet:cluster", "bigfleet:order"
-"""The tags that say what it is for: the first for people, the second for the agent in the instance."""
+"""The tags that say what an instance is used for: the first for people, the second for the agent in the instance."""
 
 LIVE = ("pending", "running", "stopping", "stopped")
-"""States of instances that must be paid for, or may be again."""
+"""The states of instances that cost money, or may cost money again."""
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """What matters of an instance."""
+    """An instance, with the fields that the provider uses."""
 
     id: str
     state: str
@@ -35,16 +35,16 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> str:
-        """The machine whose host it is."""
+        """The machine whose host the instance is."""
         return self.tags.get(MACHINE, "")
 
     @property
     def host(self) -> str:
-        """The host's name: with the scheme before it, what AWS's cloud provider writes as a Node's providerID."""
+        """The host's name. After the scheme `aws://` it is the providerID that AWS's cloud provider writes."""
         return f"/{self.zone}/{self.id}"
 
     def comes_from(self, token: str) -> bool:
-        """Whether that Create made it. Tags can be taken off by hand, the client token cannot."""
+        """Whether this Create made the instance. A person can remove a tag, but not the client token."""
         return token in (self.client_token, self.tags.get(TOKEN))
 
 
@@ -66,7 +66,7 @@ def instances(page: Mapping[str, Any]) -> Iterator[Instance]:
 
 
 class Census:
-    """Looks at all instances, at most once in so many seconds."""
+    """Looks at all instances, at most once every `seconds`."""
 
     def __init__(self, cloud: Cloud, provider: str, seconds: float) -> None:
         self._cloud, self._provider, self._seconds = cloud, provider, seconds
@@ -75,7 +75,7 @@ class Census:
         self._last = float("-inf")
 
     async def look(self) -> Mapping[str, Instance]:
-        """Every instance by its id, from a look that began after this was asked."""
+        """Every instance by its id, from a look that begins after this call."""
         if self._coming is None:
             self._coming = asyncio.create_task(self._look())
             self._tasks.add(self._coming)
@@ -83,7 +83,7 @@ class Census:
         return await asyncio.shield(self._coming)
 
     async def close(self) -> None:
-        """End what looks."""
+        """End the looks that are under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,7 +91,7 @@ class Census:
     async def _look(self) -> Mapping[str, Instance]:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(self._last + self._seconds - clock())
-        # From here on the look has begun, and who asks now must get the next one.
+        # The look begins here. Whoever asks from now on must get the next one.
         self._coming, self._last = None, clock()
         mine = [{"Name": f"tag:{PROVIDER}", "Values": [self._provider]}]
         pages = await self._cloud.pages("ec2", "describe_instances", Filters=mine, MaxResults=1000)
@@ -99,6 +99,6 @@ class Census:
 
     def _done(self, task: asyncio.Task[Mapping[str, Instance]]) -> None:
         self._tasks.discard(task)
-        # Everybody who waited may have gone by the time it fails.
+        # Perhaps nobody waits for the look any more, so its error is marked as seen.
         if not task.cancelled():
             task.exception()

@@ -1,4 +1,4 @@
-"""Calls to AWS: boto3 blocks, so each runs in a thread, so many at a time, with time-outs. A refusal is explained."""
+"""Calls to AWS with boto3. A call blocks, so it runs in a thread. What AWS refuses is explained to a person."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -15,6 +15,10 @@ from bigfleet_ec2.config import Config
 
 T = TypeVar("T")
 
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 30
+_ATTEMPTS = 6
+
 _ADVICE = {
     "InsufficientInstanceCapacity": "the zone has none of this type left at the moment",
     "InsufficientHostCapacity": "the zone has none of this type left at the moment",
@@ -22,8 +26,8 @@ _ADVICE = {
     "SpotMaxPriceTooLow": "the spot price is above the price that may be paid",
     "InstanceLimitExceeded": "the account's quota is used up; ask AWS to raise it",
     "VcpuLimitExceeded": "the account's vCPU quota is used up; ask AWS to raise it",
-    "RequestLimitExceeded": "AWS throttles this account, and went on with it through all retries",
-    "Throttling": "AWS throttles this account, and went on with it through all retries",
+    "RequestLimitExceeded": "AWS throttles this account, also after all retries",
+    "Throttling": "AWS throttles this account, also after all retries",
     "UnauthorizedOperation": "the provider's credentials do not allow it; see the policy in the README",
     "AccessDenied": "the provider's credentials do not allow it; see the policy in the README",
     "AuthFailure": "the provider's credentials are not valid",
@@ -32,7 +36,7 @@ _ADVICE = {
 
 
 class CloudError(BackendError):
-    """AWS refused or did not answer; `code` is its own name for why."""
+    """AWS refused or did not answer. `code` is AWS's name for the reason."""
 
     def __init__(self, action: str, code: str, text: str) -> None:
         advice = f"{_ADVICE[code]}: " if code in _ADVICE else ""
@@ -45,10 +49,10 @@ class Cloud:
 
     def __init__(self, config: Config) -> None:
         options = BotoConfig(
-            connect_timeout=5,
-            read_timeout=30,
-            # Adaptive: when AWS throttles, all of this process slows down, and not each call for itself.
-            retries={"mode": "adaptive", "total_max_attempts": 6},
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            # Adaptive: when AWS throttles one call, all calls of this process slow down.
+            retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
             max_pool_connections=config.parallel,
         )
         session = boto3.session.Session(region_name=config.region)
@@ -65,7 +69,7 @@ class Cloud:
         return await self._run(action, partial(getattr(self._clients["s3"], action), **arguments))
 
     async def read(self, bucket: str, key: str, most: int) -> bytes:
-        """The first bytes of an object of S3."""
+        """The first `most` bytes of an object of S3."""
         get = self._clients["s3"].get_object
         return await self._run("get_object", lambda: get(Bucket=bucket, Key=key)["Body"].read(most))
 
@@ -76,7 +80,7 @@ class Cloud:
         return await self._run(action, lambda: list(read()))
 
     def close(self) -> None:
-        """Wait for what runs, which the time-outs bound, and let go of the connections."""
+        """Wait for the calls that run, which their time-outs bound, and close the connections."""
         self._threads.shutdown()
         for client in self._clients.values():
             client.close()

@@ -1,4 +1,4 @@
-"""The configuration file: which pools there are, and how the cloud is reached. Checked whole before it is used."""
+"""The configuration file: the pools, and how the cloud is reached. The whole file is checked before it is used."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -22,17 +22,17 @@ class Capacity(StrEnum):
 
 
 class Guest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What instances may do, and where they and the provider leave each other messages."""
+    """The role of instances, and where they and the provider leave messages for each other."""
 
     bucket: str
     prefix: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9._-]+/)*$")] = "bigfleet/"
     instance_profile: str
     role_id: Annotated[str, msgspec.Meta(pattern=r"^[A-Z0-9]{16,128}$")]
-    """The unique id of the profile's role (AROA…): with it, a policy gives each instance a folder of its own."""
+    """The unique id of the profile's role (AROA…). A policy uses it to give each instance a folder of its own."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Some slots of one kind."""
+    """A number of slots for equal instances."""
 
     name: _Name
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -50,7 +50,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     key: str = ""
 
     def offers(self) -> Iterator[Offer]:
-        """The pool's machines; their ids are the same for as long as the pool has its name."""
+        """The pool's machines. Their ids stay the same for as long as the pool has its name."""
         shape = Shape(
             instance_type=self.instance_type,
             capacity_type=CapacityType.SPOT if self.capacity is Capacity.SPOT else CapacityType.ON_DEMAND,
@@ -66,21 +66,21 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. Keys of `x-…` are not looked at, so that YAML anchors have a place."""
+    """The whole file. Keys that begin with `x-` are ignored, so that YAML anchors have a place."""
 
     name: _Name
-    """Tells this provider's instances from those of others in the account. Never change it while it has any."""
+    """Tells this provider's instances from others in the account. Never change it while there are instances."""
     region: str
     guest: Guest
     pools: tuple[Pool, ...]
     endpoint_url: str | None = None
-    """Another cloud that speaks these APIs; AWS itself needs none."""
+    """The address of a cloud other than AWS that has the same APIs."""
     poll_seconds: _Seconds = 5.0
-    """How often all instances are looked at, at most; everything that waits shares one look."""
+    """The shortest time between two looks at all instances."""
     leave_seconds: _Seconds = 180.0
-    """How long after the grace an instance has to say that it has left its cluster, before it is terminated."""
+    """An instance that has not said this long after the grace that it has left its cluster is terminated."""
     parallel: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
-    """Calls to the cloud at the same time."""
+    """The most calls to the cloud at the same time."""
 
 
 def load(path: Path) -> Config:
@@ -90,7 +90,7 @@ def load(path: Path) -> Config:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is no YAML: {error}") from error
+        raise ConfigError(f"{path}: is not YAML: {error}") from error
     if isinstance(content, dict):
         content = {key: value for key, value in content.items() if not str(key).startswith("x-")}
     try:
@@ -103,14 +103,14 @@ def load(path: Path) -> Config:
 
 def _check(config: Config) -> None:
     if not config.pools:
-        raise OfferError("pools: there are none")
+        raise OfferError("pools: is empty")
     seen: set[str] = set()
     for pool in config.pools:
         if pool.name in seen:
             raise OfferError(f"pool {pool.name!r}: is there twice")
         seen.add(pool.name)
         next(pool.offers())
-    # Pool `a` has a machine a-1-0 if it were called a-1, too.
+    # Machine a-1-0 is of pool a-1. Beside a pool `a` people would take it for one of that pool.
     for pool in config.pools:
         base, _, number = pool.name.rpartition("-")
         if number.isdigit() and base in seen:

@@ -43,7 +43,7 @@ def test_a_file_that_is_not_there_or_no_yaml_is_named(world: World) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: No such file"):
         load(world.folder / "nowhere.yaml")
     world.config.write_text("pools: [")
-    with pytest.raises(ConfigError, match=r"pools\.yaml: is no YAML"):
+    with pytest.raises(ConfigError, match=r"pools\.yaml: is not YAML"):
         load(world.config)
 
 

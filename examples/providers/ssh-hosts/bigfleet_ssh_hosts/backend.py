@@ -1,4 +1,4 @@
-"""Hardware that stands there: it joins by running the bootstrap blob, and leaves by a script that takes it all off."""
+"""Hardware as a backend: a host joins by running the bootstrap blob, and leaves by a script that cleans it."""
 
 import asyncio
 import shlex
@@ -10,14 +10,14 @@ from bigfleet_ssh_hosts.errand import LOG, Errand, script
 from bigfleet_ssh_hosts.inventory import Host, Inventory
 from bigfleet_ssh_hosts.ssh import UNREACHABLE, Client, Result
 
-# Seconds that one errand waits for another on the same host: for a bootstrap that was cut off here and runs on there.
-_PATIENCE = 60
-# Hosts that are asked at the same time whether they are there.
+# How long an errand waits for another on the same host, such as a bootstrap that goes on after its connection broke.
+_PATIENCE_SECONDS = 60
+# The most hosts that are probed at the same time.
 _PROBES = 16
 
 
 class SSHHosts(Backend):
-    """The hosts of one inventory. They are neither made nor deleted, so there is no create and no delete."""
+    """The backend for the hosts of one inventory. Hosts are neither made nor deleted: no `create`, no `delete`."""
 
     scheme = "ssh-hosts"
     limits = Limits(configure=1200.0, drain=600.0)
@@ -39,20 +39,20 @@ class SSHHosts(Backend):
         result = await self._errand(job, "bootstrap", blob=blob)
         if result.code:
             where = f"{self._inventory.scripts.work_dir}/{LOG}"
-            raise BackendError(f"host {job.host}: its bootstrap {result}; what it said is on the host in {where}")
+            raise BackendError(f"host {job.host}: its bootstrap {result}; its output is on the host in {where}")
 
     async def ready(self, job: Job) -> bool:
-        """Whether the host says that its node is Ready; one that cannot be asked now may be asked again."""
+        """Whether the host says that its node is Ready. A host that does not answer is asked again by the kit."""
         return (await self._errand(job, "ready")).code == 0
 
     async def drain(self, job: Job, grace_seconds: int) -> None:
-        """Run the script that ends what runs there and takes the cluster's credentials off the host."""
+        """Run the script that ends what runs on the host and removes the cluster's credentials."""
         result = await self._errand(job, "drain", grace_seconds)
         if result.code:
             raise BackendError(f"host {job.host}: leaving the cluster {result}")
 
-    async def watch(self, known: Known) -> AsyncIterator[Notice]:  # noqa: ARG002 - the inventory says it all
-        """Tell of hosts that have been silent for too long, for as long as they are: the kit drops what it knows."""
+    async def watch(self, known: Known) -> AsyncIterator[Notice]:  # noqa: ARG002 - the inventory has all hosts
+        """Yield a notice for each host that has been silent for too long. The kit ignores what it knows already."""
         settings, clock = self._inventory.watch, asyncio.get_running_loop().time
         probes = asyncio.Semaphore(_PROBES)
         while True:
@@ -67,7 +67,7 @@ class SSHHosts(Backend):
             await asyncio.sleep(settings.every_seconds)
 
     async def close(self) -> None:
-        """Nothing is open between errands but the threads that follow them."""
+        """End the threads of the SSH client."""
         self._client.close()
 
     async def _probe(self, host: Host, probes: asyncio.Semaphore) -> Result:
@@ -89,4 +89,6 @@ class SSHHosts(Backend):
             secret=name == "bootstrap",
             tidies=name == "drain",
         )
-        return await self._client.run(host, self._shell, errand.text(self._inventory.scripts.work_dir, _PATIENCE))
+        return await self._client.run(
+            host, self._shell, errand.text(self._inventory.scripts.work_dir, _PATIENCE_SECONDS)
+        )

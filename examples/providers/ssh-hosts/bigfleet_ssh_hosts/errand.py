@@ -1,6 +1,6 @@
-"""What is sent to a host's shell: a script, the blob if there is one, and a shell text that runs the one on the other.
+"""An errand: the text that is sent to a host's shell, with a script and the blob that the script is run on.
 
-The text is one function, called in its last line, so that a connection that breaks runs nothing by halves.
+The text is one function that its last line calls. So a text that arrives only in part runs nothing.
 """
 
 import base64
@@ -13,10 +13,10 @@ import msgspec
 from bigfleet_ssh_hosts.inventory import Scripts
 
 BUSY = 75
-"""The exit code of an errand that found another one still at work on the host."""
+"""The exit code of an errand that gave up because another one still runs on the host."""
 
 LOG = "bootstrap.log"
-"""Where a bootstrap's output stays, in the work folder: it may hold what the blob holds, so it stays on the host."""
+"""The file with a bootstrap's output, in the work folder. It may contain secrets, so it stays on the host."""
 
 _TEXT = """\
 errand() {{
@@ -24,7 +24,7 @@ errand() {{
     mkdir -p {work_dir} && cd {work_dir} || exit 70
     exec 9>lock
     flock -w {patience} 9 || {{ echo 'another errand is still at work on this host'; exit {busy}; }}
-    # Under the lock these can only be what an errand left that was cut off.
+    # Under the lock these can only be leftovers of an errand that was interrupted.
     rm -rf errand.*
     dir=$(mktemp -d "$PWD/errand.XXXXXX") || exit 70
     trap 'rm -rf "$dir"' EXIT
@@ -37,7 +37,7 @@ END
 END
     chmod 700 "$dir/script"
     export {environment}
-    # What the script starts and leaves running must not hold the lock.
+    # A process that the script leaves running must not hold the lock.
     "$dir/script" "$dir/blob" {output}9>&- </dev/null || exit
     {after}
 }}
@@ -46,18 +46,18 @@ errand
 
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """One script and what it is told."""
+    """One script, its environment and its blob."""
 
     script: bytes
     environment: dict[str, str]
     blob: bytes = b""
     secret: bool = False
-    """Its output stays on the host."""
+    """The output stays on the host."""
     tidies: bool = False
-    """Once it has succeeded, the output of the last secret one goes too."""
+    """Success removes the output that the last secret errand left."""
 
     def text(self, work_dir: str, patience: int) -> bytes:
-        """The shell text; `patience` is the seconds that an errand still at work is given."""
+        """The shell text. `patience` is how many seconds the errand waits for another that still runs."""
         return _TEXT.format(
             work_dir=shlex.quote(work_dir),
             patience=patience,
@@ -71,6 +71,6 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def script(scripts: Scripts, name: str) -> bytes:
-    """The operator's own script of this name, or the one that comes with the program."""
+    """The script of this name from the inventory, or the one that comes with the program."""
     own: str = getattr(scripts, name)
     return Path(own).read_bytes() if own else resources.files(__package__).joinpath(f"scripts/{name}.sh").read_bytes()

@@ -1,4 +1,4 @@
-"""The inventory file: which hosts there are, what each is, and how they are reached. Checked whole before its use."""
+"""The inventory file: the hosts, and how they are reached. The whole file is checked before it is used."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from bigfleet.providerkit import CapacityType, ConfigError, Offer, OfferError, S
 RACK = "topology.bigfleet.lucy.sh/rack"
 """The label by which a shard tells racks apart."""
 
-# Ids and addresses become words of a command line; these patterns leave nothing for a shell or for ssh to interpret.
+# Ids and addresses become words of a command line. These patterns allow nothing that a shell or ssh would interpret.
 _ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
 
@@ -22,32 +22,32 @@ _User = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 
 
 class SSH(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How hosts are reached; `user` and `port` may be said for each host too."""
+    """How hosts are reached. A host may have its own `user` and `port`."""
 
     known_hosts: str
-    """The file of host keys. There is no way to do without it: a blob must not reach a stranger."""
+    """The file of host keys. It is required, because a blob must not reach the wrong host."""
     identity_file: str = ""
     user: _User = "root"
     port: _Port = 22
     client: tuple[str, ...] = ("ssh",)
     connect_seconds: Annotated[int, msgspec.Meta(ge=1, le=300)] = 10
     parallel: Annotated[int, msgspec.Meta(ge=1, le=512)] = 128
-    """Sessions at the same time; a drain holds one for as long as it takes."""
+    """The most sessions at the same time. A drain holds one until it has ended."""
 
 
 class Scripts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runs on a host, as files beside the inventory; without a name, the ones that come with this program."""
+    """The scripts that run on a host, as files beside the inventory. Those left out come with this program."""
 
     bootstrap: str = ""
     ready: str = ""
     drain: str = ""
     become: tuple[str, ...] = ("sudo", "-n")
-    """What turns the SSH user into root; empty if it is root already."""
+    """The command that turns the SSH user into root. Empty if the user is root."""
     work_dir: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._/-]+$")] = "/var/lib/bigfleet"
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often each host is asked whether it is there, and after how long a silence it counts as broken."""
+    """How often each host is probed, and after how long a silence it counts as broken."""
 
     every_seconds: _Seconds = 60.0
     broken_after_seconds: _Seconds = 600.0
@@ -57,7 +57,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One piece of hardware."""
 
     id: str
-    """The machine's id, and its node's name. It stays when the address changes."""
+    """The machine's id and its node's name. Keep it when the address changes."""
     address: str
     instance_type: str
     resources: Mapping[str, str]
@@ -70,7 +70,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     port: _Port | None = None
 
     def offer(self) -> Offer:
-        """The machine as the kit is told of it: it stands there already, so it begins Idle."""
+        """The host as an offer. The hardware exists already, so its machine begins Idle."""
         shape = Shape(
             instance_type=self.instance_type,
             capacity_type=CapacityType.BARE_METAL,
@@ -84,7 +84,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. Keys of `x-…` are not looked at, so that YAML anchors have a place."""
+    """The whole file. Keys that begin with `x-` are ignored, so that YAML anchors have a place."""
 
     ssh: SSH
     hosts: tuple[Host, ...]
@@ -99,7 +99,7 @@ def load(path: Path) -> Inventory:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is no YAML: {error}") from error
+        raise ConfigError(f"{path}: is not YAML: {error}") from error
     if isinstance(content, dict):
         content = {key: value for key, value in content.items() if not str(key).startswith("x-")}
     try:
@@ -122,13 +122,13 @@ def _check(inventory: Inventory) -> None:
         seen.add(host.id)
         host.offer()
     if not inventory.hosts:
-        raise OfferError("hosts: there are none")
+        raise OfferError("hosts: is empty")
     if not inventory.ssh.client:
         raise OfferError("ssh.client: is empty")
 
 
 def _beside(inventory: Inventory, folder: Path) -> Inventory:
-    """The inventory with its files' names read from the folder that it is in."""
+    """The inventory with the names of its files made relative to its own folder."""
     change = msgspec.structs.replace
 
     def located(name: str) -> str:
@@ -145,5 +145,5 @@ def _beside(inventory: Inventory, folder: Path) -> Inventory:
     )
     for name in filter(None, (ssh.known_hosts, ssh.identity_file, scripts.bootstrap, scripts.ready, scripts.drain)):
         if not Path(name).is_file():
-            raise ConfigError(f"{name}: is named in the inventory and is no file")
+            raise ConfigError(f"{name}: the inventory names it, and it is not a file")
     return change(inventory, ssh=ssh, scripts=scripts)

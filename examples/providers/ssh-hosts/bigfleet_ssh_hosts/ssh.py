@@ -1,6 +1,7 @@
-"""One command on one host through the system's `ssh`, with what it says bounded and never more than it should be told.
+"""Running one command on one host with the system's `ssh`.
 
-Nothing that a caller sent is ever a word of a command line: the remote command is fixed, and all else goes by stdin.
+The remote command is fixed, and everything else goes by standard input. So nothing that a caller sent is ever a word of
+a command line.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ from bigfleet.providerkit import BackendError
 from bigfleet_ssh_hosts.inventory import SSH, Host
 
 UNREACHABLE = 255
-"""What `ssh` itself exits with when it could not do its work."""
+"""The exit code of `ssh` itself when it could not reach the host."""
 
 _KEPT_BYTES = 1500
 _CHUNK_BYTES = 64 * 1024
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How a command ended, and the last that was heard from it."""
+    """How a command ended, and the last of its output."""
 
     code: int
     said: str
@@ -35,7 +36,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Runs commands on hosts, so many at a time."""
+    """Runs commands on hosts, up to `parallel` at a time."""
 
     def __init__(self, settings: SSH) -> None:
         self._settings = settings
@@ -43,14 +44,14 @@ class Client:
         self._threads = ThreadPoolExecutor(settings.parallel, "ssh")
 
     async def run(self, host: Host, remote: str, stdin: bytes = b"") -> Result:
-        """Run a command line of the remote shell. Whoever stops waiting ends the session with that."""
+        """Run a command line in the remote shell. A caller that is cancelled ends the session."""
         async with self._sessions:
             process = self._start(host, remote, stdin)
             ending = asyncio.get_running_loop().run_in_executor(self._threads, _followed, process)
             try:
                 return await asyncio.shield(ending)
             except asyncio.CancelledError:
-                # With whatever it started, such as a proxy command, that would hold the pipe open.
+                # The whole group is killed: a child such as a proxy command would hold the pipe open.
                 if process.returncode is None:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
@@ -58,12 +59,12 @@ class Client:
                 raise
 
     def close(self) -> None:
-        """End the threads; sessions have ended before."""
+        """End the threads. All sessions have ended before."""
         self._threads.shutdown()
 
     def _start(self, host: Host, remote: str, stdin: bytes) -> "subprocess.Popen[bytes]":
-        """A session. Not the event loop's own kind: uvloop forks, which a process with gRPC in it does not survive."""
-        # A file in memory: a blob is a secret, and a pipe would have to be fed while the answer is read.
+        """Start a session. Not with the event loop's subprocesses: uvloop forks, which breaks a process with gRPC."""
+        # Standard input is a file in memory: a blob is secret, and a pipe would have to be fed while output is read.
         with os.fdopen(os.memfd_create("errand"), "w+b", buffering=0) as given:
             given.write(stdin)
             given.seek(0)
@@ -83,12 +84,12 @@ class Client:
         options = {
             "BatchMode": "yes",
             "StrictHostKeyChecking": "yes",
-            # In quotes, or a space in the name would make two files of it.
+            # In quotes, because ssh would read a name with a space as two files.
             "UserKnownHostsFile": f'"{settings.known_hosts}"',
             "GlobalKnownHostsFile": "/dev/null",
             "UpdateHostKeys": "no",
             "ConnectTimeout": str(settings.connect_seconds),
-            # A host that loses its power in the middle of a script is noticed within a minute.
+            # A host that loses power in the middle of a script is noticed within a minute.
             "ServerAliveInterval": "15",
             "ServerAliveCountMax": "4",
             "ForwardAgent": "no",
@@ -105,7 +106,7 @@ class Client:
 
 
 def _followed(process: "subprocess.Popen[bytes]") -> Result:
-    """How the session ends. All it says is read, so that it never waits for us, and the last of it is kept."""
+    """Wait for the end of a session. All of its output is read, so that it never blocks, and the last part is kept."""
     kept = b""
     with process:
         assert process.stdout is not None  # noqa: S101 - it was asked for

@@ -137,7 +137,7 @@ async def test_a_bootstrap_that_is_given_up_ends_its_session(rack: Rack) -> None
 async def test_an_errand_waits_for_one_that_still_runs_on_the_host_and_then_gives_up(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigfleet_ssh_hosts.backend._PATIENCE", 0)
+    monkeypatch.setattr("bigfleet_ssh_hosts.backend._PATIENCE_SECONDS", 0)
     backend = rack.backend()
     rack.work(HOST).mkdir()
     with (rack.work(HOST) / "lock").open("w") as lock:
@@ -150,7 +150,7 @@ async def test_an_errand_waits_for_one_that_still_runs_on_the_host_and_then_give
 async def test_what_a_bootstrap_leaves_running_holds_up_neither_it_nor_the_next_errand(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigfleet_ssh_hosts.backend._PATIENCE", 0)
+    monkeypatch.setattr("bigfleet_ssh_hosts.backend._PATIENCE_SECONDS", 0)
     backend = rack.backend()
     await backend.configure(job(HOST, "blue"), b"#!/bin/sh\nsleep 600 &\necho $! >daemon\n")
     try:

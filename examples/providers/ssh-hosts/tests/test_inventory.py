@@ -39,7 +39,7 @@ def test_no_host_is_there_twice(rack: Rack) -> None:
 
 @pytest.mark.parametrize("name", ["known_hosts", "identity_file"])
 def test_a_file_that_is_not_there_is_named(rack: Rack, name: str) -> None:
-    with pytest.raises(ConfigError, match="nowhere: is named in the inventory and is no file"):
+    with pytest.raises(ConfigError, match="nowhere: the inventory names it, and it is not a file"):
         load(rack.write(ssh={**rack.content["ssh"], name: "nowhere"}))
 
 
