@@ -325,7 +325,7 @@ class MachineList(_message.Message):
     MACHINES_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.bytes
-    """Cursor for the next List. Opaque to the shard. Empty: this provider keeps no cursors, and 0 for max_results gets everything."""
+    """Cursor for the next List. Opaque to the shard. Empty: this provider keeps no cursors."""
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Machine]:
         """The machines. A delta holds the ones that changed; one that vanished is missed only in a full list."""
