@@ -42,7 +42,7 @@ def test_the_simulated_cloud_conforms(tmp_path: Path, config: str, state: str, p
 
 
 def test_a_project_begun_with_the_kit_conforms_in_memory_too(tmp_path: Path) -> None:
-    """Its own tests, which tests/providerkit runs, do the same with durable state."""
+    """Its own tests, which the author guide runs, do the same with durable state."""
     project = tmp_path / "project"
     write_project("acme-cloud", project)
     config = ["--config", str(project / "config.yaml"), "--conformance-faults"]

@@ -1,8 +1,5 @@
-"""A project begun with the kit works as written: its own tests pass, the conformance suite among them."""
+"""Beginning a project with the kit. The test of the author guide runs the project's own tests."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,17 +7,10 @@ import pytest
 from bigfleet.providerkit.new import NewProjectError, write_project
 
 
-def test_the_new_project_passes_its_own_tests(tmp_path: Path) -> None:
-    project = tmp_path / "acme"
-    files = write_project("acme-cloud", project)
+def test_every_word_of_the_template_is_filled_in(tmp_path: Path) -> None:
+    files = write_project("acme-cloud", tmp_path)
     assert Path("acme_cloud/backend.py") in files
-    assert not [file for file in files if "$" in (project / file).read_text()]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    environment = {**os.environ, "PYTHONPATH": str(project)}
-    result = subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert not [file for file in files if "$" in (tmp_path / file).read_text()]
 
 
 @pytest.mark.parametrize(

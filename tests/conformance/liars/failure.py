@@ -70,6 +70,13 @@ class FailedIsNotListed(Reference):
         return pb.MachineList(machines=kept, revision=listing.revision)
 
 
+# Behaviour B807 deletes a machine.
+@liar("B708", hosts=True, settle=1.0, spares=("B208", "B215", "B807"))
+class DeletedHostStays(Reference):
+    def reap(self, machine_id: str) -> None:
+        pass
+
+
 @liar("B708", faults=("create-late",), hosts=True, settle=1.0)
 class OrphanHost(Reference):
     def reap(self, machine_id: str) -> None:
