@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +19,7 @@ from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.sim.clusters.world import Pods, Workload, World
 from bigfleet.transport.address import UnixAddress
+from tests.shared.command_line import Ran, bigfleet
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(sys.executable).parent / "bigfleet"
@@ -74,17 +73,8 @@ async def all_in_one(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     await draining
 
 
-def run(*arguments: str | Path, state: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "200"} | ({} if state is None else {"XDG_STATE_HOME": str(state)})
-    return subprocess.run(
-        [str(SCRIPT), "all-in-one", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-        env=environment,
-    )
+def run(*arguments: str | Path, state: Path | None = None) -> Ran:
+    return bigfleet("all-in-one", *arguments, **({} if state is None else {"XDG_STATE_HOME": str(state)}))
 
 
 async def test_it_serves_a_cluster_goes_on_after_kill_9_and_stops_when_told(tmp_path: Path) -> None:

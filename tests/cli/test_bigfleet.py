@@ -1,4 +1,4 @@
-"""The installed console scripts, run as a person runs them."""
+"""The console scripts: that they are installed, and what their commands say."""
 
 import os
 import re
@@ -9,30 +9,22 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.shared.command_line import ROOT, Ran, bigfleet
+
 EXAMPLES = ROOT / "examples" / "capacity-requests"
 
 
-def run(*arguments: str | Path, program: str = "bigfleet", encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
-    script = Path(sys.executable).parent / program
-    return subprocess.run(
-        [str(script), *map(str, arguments)],
+def installed(*arguments: str, program: str = "bigfleet", encoding: str = "utf-8") -> Ran:
+    """The script that a person calls, as a process."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name(program), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "200", "PYTHONIOENCODING": encoding},
     )
-
-
-def refusal(result: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one line that a user's mistake is answered with."""
-    assert result.returncode == code, result.stderr
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    (line,) = result.stderr.splitlines()
-    return line
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def request(path: Path, text: str) -> Path:
@@ -43,7 +35,7 @@ def request(path: Path, text: str) -> Path:
 
 
 def test_help_lists_the_programs_that_are_there_and_no_other() -> None:
-    result = run("--help")
+    result = installed("--help")
     assert result.returncode == 0
     there = ("demo", "all-in-one", "shard", "operator", "pod-controller", "rollup", "warm-up", "provider", "dev")
     for program in (*there, "providerkit", "conformance"):
@@ -53,7 +45,7 @@ def test_help_lists_the_programs_that_are_there_and_no_other() -> None:
 
 @pytest.mark.parametrize(("program", "flags"), [("demo", ["--fast"]), ("rollup", ["--cluster-id"])])
 def test_a_subcommand_explains_itself_with_an_example(program: str, flags: list[str]) -> None:
-    result = run(program, "--help")
+    result = bigfleet(program, "--help")
     assert result.returncode == 0
     assert f"Examples: bigfleet {program}" in result.stdout
     for flag in flags:
@@ -61,17 +53,17 @@ def test_a_subcommand_explains_itself_with_an_example(program: str, flags: list[
 
 
 def test_the_engine_can_be_compiled_ahead_of_time() -> None:
-    result = run("warm-up")
+    result = installed("warm-up")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("the decision engine is compiled, in ")
 
 
 def test_the_version_is_told() -> None:
-    assert run("--version").stdout == "bigfleet 0.1.0\n"
+    assert bigfleet("--version").stdout == "bigfleet 0.1.0\n"
 
 
 def test_a_rollup_shows_what_a_shard_would_be_told() -> None:
-    result = run("rollup")
+    result = bigfleet("rollup")
     assert result.returncode == 0, result.stderr
     assert "demand of cluster example" in result.stdout
     assert "all in one" in result.stdout
@@ -80,7 +72,7 @@ def test_a_rollup_shows_what_a_shard_would_be_told() -> None:
 
 def test_requests_of_ones_own_are_rolled_up(tmp_path: Path) -> None:
     manifest = request(tmp_path / "mine.yaml", "spec: {resources: {cpu: 1500m, memory: 3Gi}, priority: 42}\n")
-    result = run("rollup", manifest, "--cluster-id", "shop")
+    result = bigfleet("rollup", manifest, "--cluster-id", "shop")
     assert result.returncode == 0, result.stderr
     assert "demand of cluster shop" in result.stdout
     assert "cpu 1500m, memory 3Gi" in result.stdout
@@ -88,34 +80,36 @@ def test_requests_of_ones_own_are_rolled_up(tmp_path: Path) -> None:
 
 
 def test_an_unknown_flag_is_named() -> None:
-    line = refusal(run("rollup", "--culster-id", "x"), 2)
+    line = bigfleet("rollup", "--culster-id", "x").refusal(2)
     assert line.startswith("bigfleet rollup: ")
     assert "--culster-id" in line
     assert "bigfleet rollup --help" in line
 
 
 def test_an_unknown_program_is_named() -> None:
-    assert "'shrad'" in refusal(run("shrad"), 2)
+    assert "'shrad'" in bigfleet("shrad").refusal(2)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    line = refusal(run("rollup", tmp_path / "none.yaml"), 1)
+    line = bigfleet("rollup", tmp_path / "none.yaml").refusal(1)
     assert line == f"bigfleet: {tmp_path}/none.yaml: No such file or directory"
 
 
 def test_a_name_that_cannot_be_a_file_is_named() -> None:
-    assert "File name too long" in refusal(run("rollup", "x" * 300), 1)
+    assert "File name too long" in bigfleet("rollup", "x" * 300).refusal(1)
 
 
 @pytest.mark.parametrize("cluster_id", ["", "[/red]", "a b", "ü"])
 def test_a_cluster_id_that_no_certificate_could_carry_is_refused(cluster_id: str) -> None:
-    assert "--cluster-id: bigfleet://cluster/<id> needs an id" in refusal(run("rollup", "--cluster-id", cluster_id), 1)
+    assert "--cluster-id: bigfleet://cluster/<id> needs an id" in bigfleet(
+        "rollup", "--cluster-id", cluster_id
+    ).refusal(1)
 
 
 def test_markup_and_control_characters_in_a_manifest_are_shown_as_text(tmp_path: Path) -> None:
     odd = '{key: "[/red]", operator: In, values: ["\\e[2J[bold]x"]}'
     manifest = request(tmp_path / "odd.yaml", f"spec: {{resources: {{cpu: 1}}, priority: 1, requirements: [{odd}]}}\n")
-    result = run("rollup", manifest)
+    result = bigfleet("rollup", manifest)
     assert result.returncode == 0, result.stderr
     assert "red] " in result.stdout
     assert "[bold]x" in result.stdout
@@ -123,7 +117,7 @@ def test_markup_and_control_characters_in_a_manifest_are_shown_as_text(tmp_path:
 
 
 def test_a_terminal_without_unicode_shows_the_table_all_the_same() -> None:
-    result = run("rollup", encoding="ascii")
+    result = installed("rollup", encoding="ascii")
     assert result.returncode == 0, result.stderr
     assert "60 requests" in result.stdout
 
@@ -131,51 +125,51 @@ def test_a_terminal_without_unicode_shows_the_table_all_the_same() -> None:
 def test_requests_that_share_a_name_are_refused_and_generated_names_are_told_apart(tmp_path: Path) -> None:
     twice = request(tmp_path / "a.yaml", "spec: {resources: {cpu: 1}, priority: 1}\n")
     request(tmp_path / "b.yaml", "spec: {resources: {cpu: 4}, priority: 1}\n")
-    assert "CapacityRequest shop/a is there twice" in refusal(run("rollup", tmp_path), 1)
+    assert "CapacityRequest shop/a is there twice" in bigfleet("rollup", tmp_path).refusal(1)
     generated = twice.read_text().replace("name: a,", "generateName: cr-,")
     twice.write_text(generated)
     (tmp_path / "b.yaml").write_text(generated.replace("cpu: 1", "cpu: 4"))
-    assert "2 requests → 2 rows" in run("rollup", tmp_path).stdout
+    assert "2 requests → 2 rows" in bigfleet("rollup", tmp_path).stdout
 
 
 def test_a_folder_without_manifests_is_named(tmp_path: Path) -> None:
-    assert f"{tmp_path}: the folder holds no *.yaml file" in refusal(run("rollup", tmp_path), 1)
+    assert f"{tmp_path}: the folder holds no *.yaml file" in bigfleet("rollup", tmp_path).refusal(1)
 
 
 def test_a_manifest_at_fault_is_named_with_its_field(tmp_path: Path) -> None:
     bad = request(tmp_path / "bad.yaml", "spec: {resources: {cpu: 1}, priority: high}\n")
-    line = refusal(run("rollup", bad), 1)
+    line = bigfleet("rollup", bad).refusal(1)
     assert "bad.yaml: document 1" in line
     assert "spec.priority" in line
 
 
 def test_a_quantity_at_fault_is_named_with_its_request(tmp_path: Path) -> None:
     bad = request(tmp_path / "bad.yaml", "spec: {resources: {cpu: fast}, priority: 1}\n")
-    line = refusal(run("rollup", bad), 1)
+    line = bigfleet("rollup", bad).refusal(1)
     assert "CapacityRequest shop/a: spec.resources[cpu]: 'fast' is no quantity" in line
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    assert "is not UTF-8 text" in refusal(run("rollup", binary), 1)
+    assert "is not UTF-8 text" in bigfleet("rollup", binary).refusal(1)
 
 
 def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = run("provider", "sim", "--listen", f"127.0.0.1:{port}", "--log-level", "error")
-    line = refusal(result, 1)
+        result = bigfleet("provider", "sim", "--listen", f"127.0.0.1:{port}", "--log-level", "error")
+    line = result.refusal(1)
     assert f"127.0.0.1:{port}" in line
     assert "in use" in line
 
 
 def test_an_address_that_is_none_is_named() -> None:
-    assert "address 'nowhere'" in refusal(run("provider", "sim", "--listen", "nowhere"), 1)
+    assert "address 'nowhere'" in bigfleet("provider", "sim", "--listen", "nowhere").refusal(1)
 
 
 def test_part_of_the_tls_material_names_the_missing_flags() -> None:
-    line = refusal(run("provider", "sim", "--tls-cert", "x.pem"), 1)
+    line = bigfleet("provider", "sim", "--tls-cert", "x.pem").refusal(1)
     assert "--tls-key" in line
     assert "--tls-ca" in line
 
@@ -183,18 +177,18 @@ def test_part_of_the_tls_material_names_the_missing_flags() -> None:
 def test_tls_material_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
     files = (f"--tls-{kind}={tmp_path}/empty.pem" for kind in ("cert", "key", "ca"))
-    line = refusal(run("provider", "sim", *files), 1)
+    line = bigfleet("provider", "sim", *files).refusal(1)
     assert "empty.pem" in line
     assert "is empty" in line
 
 
 def test_a_program_that_is_not_built_yet_says_so() -> None:
-    assert refusal(run(program="fauxctl"), 1).startswith("fauxctl: is not built yet")
+    assert installed(program="fauxctl").refusal(1).startswith("fauxctl: is not built yet")
 
 
 @pytest.mark.parametrize("program", ["bigfleet-operator", "bigfleet-unschedulable-pod-controller"])
 def test_programs_of_their_own_explain_themselves(program: str) -> None:
-    result = run("--help", program=program)
+    result = installed("--help", program=program)
     assert result.returncode == 0
     assert "--kubeconfig" in result.stdout
     assert f"Examples: {program}" in " ".join(result.stdout.split())
@@ -215,10 +209,10 @@ class TestOperator:
         ],
     )
     def test_a_mistake_gets_one_line(self, flags: tuple[str, ...], says: str) -> None:
-        assert says in refusal(run(*flags), 1)
+        assert says in bigfleet(*flags).refusal(1)
 
     def test_a_template_that_cannot_be_used_ends_it_at_the_start(self, tmp_path: Path) -> None:
         template = tmp_path / "template"
         template.write_text("{{ NoSuchThing }}")
-        line = refusal(run(*self.GOOD, f"--bootstrap-template-file={template}"), 1)
+        line = bigfleet(*self.GOOD, f"--bootstrap-template-file={template}").refusal(1)
         assert "NoSuchThing" in line

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from bigfleet.cli.bigfleet import app
 from bigfleet.shard.config import Config, flag, load, plain
+from tests.shared.command_line import bigfleet
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,28 +49,8 @@ def invoke(*arguments: str | Path) -> Any:
     return CliRunner().invoke(app, ["shard", *map(str, arguments)], catch_exceptions=False)
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    script = Path(sys.executable).parent / "bigfleet"
-    return subprocess.run(
-        [str(script), "shard", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "200"},
-    )
-
-
-def refusal(result: subprocess.CompletedProcess[str], code: int) -> str:
-    assert result.returncode == code, result.stderr
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    return line
-
-
 def test_help_has_a_flag_for_every_setting_and_shows_its_default() -> None:
-    result = run("--help")
+    result = bigfleet("shard", "--help")
     assert result.returncode == 0
     said = " ".join(result.stdout.split())
     for key, value in plain(load(None, {})).items():
@@ -185,4 +166,4 @@ assert "numba" not in sys.modules and "bigfleet.shard.run" not in sys.modules
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], code: int, said: str) -> None:
-    assert said in refusal(run(*arguments), code)
+    assert said in bigfleet("shard", *arguments).refusal(code)

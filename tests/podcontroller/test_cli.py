@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.podcontroller.api_server import ApiServer
 from tests.podcontroller.stage import REQUESTS, pod
+from tests.shared.command_line import bigfleet
 from tests.shared.program import Program
 
 BIGFLEET = str(Path(sys.executable).with_name("bigfleet"))
@@ -38,8 +38,7 @@ def kubeconfig(tmp_path: Path, server: ApiServer) -> Path:
     ],
 )
 def test_a_mistake_is_one_line(flags: list[str], said: str) -> None:
-    command = [BIGFLEET, "pod-controller", *flags]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = bigfleet("pod-controller", *flags)
     assert result.returncode in {1, 2}
     (line,) = result.stderr.splitlines()
     assert said in line

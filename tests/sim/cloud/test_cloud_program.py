@@ -17,6 +17,7 @@ import pytest
 
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
+from tests.shared.command_line import Ran, bigfleet
 from tests.shared.program import child
 
 SCRIPT = str(Path(sys.executable).with_name("bigfleet"))
@@ -31,9 +32,8 @@ POOL = {
 NEVER = {"create": "1h", "configure": "1h"}
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [SCRIPT, "provider", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def run(*arguments: str | Path) -> Ran:
+    return bigfleet("provider", *arguments)
 
 
 @contextmanager
