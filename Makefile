@@ -13,7 +13,9 @@ ONLY ?=
 TARGET ?=
 PROFILE ?=
 SECONDS ?= 60
-TESTS ?= tests
+ALL_TESTS := tests bench/tests
+TESTS ?= $(ALL_TESTS)
+WORKERS ?= 3
 E2E ?= tests/e2e
 
 define say
@@ -41,25 +43,13 @@ warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes 
 	$(call say,bigfleet warm-up)
 	@$(BIN)/bigfleet warm-up
 
-# Tests that need the compiled engine, which is compiled while the first run, or that take long and wait much.
-# Those that take longest come first, so that none of them is left for one worker at the end.
-LATER := tests/faults tests/shard/test_day.py tests/examples tests/engine tests/sim tests/cli tests/conformance \
-  tests/shard/rules
-
+# Tests wait for processes and clocks much of the time, so there are more workers than cores. Each takes the next test
+# of an order that begins with the longest (tests/conftest.py). From a cold cache the engine is compiled meanwhile.
 .PHONY: test
-ifeq ($(TESTS),tests)
-test: $(STAMP) ## run the tests (TESTS=tests/engine for some of them)
-	$(call say,bigfleet warm-up beside the tests that do without the engine)
-	@$(BIN)/bigfleet warm-up & warm=$$!; \
-	$(BIN)/python -m pytest -n 2 tests bench/tests --ignore=tests/e2e $(LATER:%=--ignore=%) || { status=$$?; kill $$warm; exit $$status; }; \
-	wait $$warm
-	$(call say,pytest $(LATER))
-	@$(BIN)/python -m pytest -n 2 $(LATER)
-else
-test: warm-up
+test: $(STAMP) ## run the tests and say which were slowest (TESTS=tests/engine for some of them)
 	$(call say,pytest $(TESTS))
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/e2e $(TESTS)
-endif
+	@$(if $(filter $(ALL_TESTS),$(TESTS)),$(BIN)/python -m tests.shared.engine & trap "kill $$! 2>/dev/null || true" EXIT;) \
+	$(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk=1 --durations=15 --ignore=tests/e2e $(TESTS)
 
 # Each module has clusters of its own, and they wait for much: two at a time, as they stand, for the longest have one test.
 .PHONY: e2e

@@ -33,7 +33,32 @@ settings.load_profile("bigfleet")
 
 heed_signals_in_children()
 
+LONGEST = (
+    *("tests/examples", "tests/conformance/test_conformance_self.py", "tests/conformance", "tests/providerkit"),
+    *("tests/faults", "tests/shard/test_day.py", "tests/cli", "tests/engine", "tests/shard/rules", "tests/sim"),
+)
+"""What takes longest, in the order of the run: no worker shall be left alone with it at the end.
+
+What needs the compiled engine comes after what does without, so that from a cold cache it is compiled meanwhile.
+"""
+
 DAY = timedelta(days=1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        return next((at for at, room in enumerate(LONGEST) if item.nodeid.startswith(room)), len(LONGEST))
+
+    items.sort(key=place)
+
+
+@pytest.fixture(scope="session")
+def compiled_engine() -> None:
+    """The engine is in the cache: a test that starts a shard does not wait for minutes until it decides."""
+    # The compiler takes longer to import than most tests run.
+    from tests.shared.engine import compile_once
+
+    compile_once()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 from tests.shard.rig.day import CLUSTERS, Story, day
 
 # A day is half a minute of work, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("compiled_engine")]
 
 HAPPENS = (
     "scaled",
@@ -37,22 +37,13 @@ ENDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def story() -> Story:
+def test_a_day_in_which_everything_goes_wrong_ends_at_rest_with_every_cluster_served() -> None:
     """Twenty-four hours of seed 1, after which the fleet came to rest, stayed at rest, and went home."""
-    return day(1)
-
-
-def test_everything_that_can_go_wrong_did(story: Story) -> None:
+    story: Story = day(1)
     assert [each for each in HAPPENS if not story.happened[each]] == []
     assert story.lives > 24
-
-
-def test_actions_ended_in_every_way(story: Story) -> None:
+    # Actions ended in every way.
     assert [each for each in ENDS if not story.outcomes[each]] == []
-
-
-def test_every_cluster_was_served(story: Story) -> None:
     assert {made.cluster for made in story.made if made.call == "Configure"} == set(CLUSTERS)
 
 

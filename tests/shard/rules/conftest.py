@@ -1,4 +1,4 @@
-"""Quiet logs: a rule is judged by what the shard does."""
+"""Whole shards with a compiled engine and quiet logs: a rule is judged by what the shard does."""
 
 import logging
 from collections.abc import Iterator
@@ -12,3 +12,8 @@ def _quiet() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled(compiled_engine: None) -> None:
+    """All of them need it."""
