@@ -19,6 +19,7 @@ from tests.conformance.liars.refusals import EmptyIdIsNotFound
 from tests.conformance.reference import Context, Reference, Request, S, serving
 from tests.conformance.reference import Options as ProviderOptions
 from tests.conformance.stand import free_port, launch_command
+from tests.shared.program import DEADLINE
 
 
 async def started(*arguments: str | Path) -> asyncio.subprocess.Process:
@@ -98,7 +99,7 @@ async def test_a_provider_does_not_outlive_a_suite_that_is_killed(tmp_path: Path
     process = await in_the_middle(port, tmp_path / "state")
     process.kill()
     await process.communicate()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE):
         await gone(port)
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from bigfleet.kube.access.server import ServerConfig
 from bigfleet.kube.client import Client
+from tests.shared.api_server import listening, status
 
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -65,16 +66,9 @@ async def serve(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
-        port = runner.addresses[0][1]
+    async with listening(app, tls) as port:
         server.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture
@@ -90,10 +84,7 @@ async def client(server: Server) -> AsyncIterator[Client]:
 
 
 def refused(code: int, reason: str = "", message: str = "", **details: Any) -> web.Response:
-    """A Status as API servers send it."""
-    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-    status |= {"reason": reason, "message": message, "details": details}
-    return web.json_response(status, status=code)
+    return web.json_response(status(code, reason, message, **details), status=code)
 
 
 @pytest.fixture

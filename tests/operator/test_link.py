@@ -18,6 +18,7 @@ from bigfleet.transport.address import UnixAddress
 from bigfleet.transport.session_stream import SESSION
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
+from tests.shared.program import DEADLINE
 
 SOON = SessionWaits(first=0.01, most=0.02, replaced=0.03, stalled=5.0, silent=0.2, lasting=0.0)
 Context = Any
@@ -49,7 +50,7 @@ class Talk:
         self.more.set()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE):
             while not is_so():
                 self.more.clear()
                 await self.more.wait()

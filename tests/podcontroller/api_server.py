@@ -16,6 +16,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from bigfleet.kube.access.server import ServerConfig
+from tests.shared.api_server import listening, status
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
@@ -64,7 +65,7 @@ class ApiServer:
         metadata = obj["metadata"]
         key = (plural, metadata.get("namespace", ""), metadata["name"])
         if key in self.objects:
-            raise web.HTTPConflict(text=status(409, "AlreadyExists"), content_type="application/json")
+            raise web.HTTPConflict(text=_status(409, "AlreadyExists"), content_type="application/json")
         made = copy.deepcopy(obj)
         made["metadata"].setdefault("uid", f"uid-{self.version}")
         self._store(key, made)
@@ -149,19 +150,19 @@ class ApiServer:
         ):
             return web.json_response(self.add(plural, body), status=201)
         if key not in self.objects:
-            raise web.HTTPNotFound(text=status(404, "NotFound", f"{plural} {name} not found"))
+            raise web.HTTPNotFound(text=_status(404, "NotFound", f"{plural} {name} not found"))
         if request.method == "PATCH":
             patched = copy.deepcopy(self.objects[key])
             patched = _json_patched(patched, body) if isinstance(body, list) else _merged(patched, body)
             asked = body.get("metadata", {}).get("resourceVersion") if isinstance(body, dict) else None
             if asked and asked != self.objects[key]["metadata"]["resourceVersion"]:
-                raise web.HTTPConflict(text=status(409, "Conflict", "the object has been modified"))
+                raise web.HTTPConflict(text=_status(409, "Conflict", "the object has been modified"))
             _validate(plural, patched)
             return web.json_response(self.edit(plural, namespace, name, lambda obj: obj.update(patched)))
         if request.method == "DELETE":
             wanted = body.get("preconditions", {}).get("uid")
             if wanted and wanted != self.objects[key]["metadata"]["uid"]:
-                raise web.HTTPConflict(text=status(409, "Conflict", "UID in precondition"))
+                raise web.HTTPConflict(text=_status(409, "Conflict", "UID in precondition"))
             self.remove(plural, namespace, name)
             return web.json_response({"kind": "Status", "status": "Success"})
         return web.json_response(self.objects[key])
@@ -214,14 +215,16 @@ def _events(change: Change, chosen: Callable[[Object], bool], hidden: set[Key]) 
         yield {"type": kind, "object": {**shown, "metadata": metadata}}
 
 
-def status(code: int, reason: str, message: str = "") -> str:
-    return json.dumps({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+def _status(code: int, reason: str, message: str = "") -> str:
+    return json.dumps(status(code, reason, message))
 
 
 def refusal(code: int, reason: str, message: str = "", **headers: str) -> web.Response:
     """A refusal for `strike`."""
     named = {key.replace("_", "-"): value for key, value in headers.items()}
-    return web.Response(status=code, text=status(code, reason, message), content_type="application/json", headers=named)
+    return web.Response(
+        status=code, text=_status(code, reason, message), content_type="application/json", headers=named
+    )
 
 
 def selector(text: str) -> Callable[[Object], bool]:
@@ -230,7 +233,7 @@ def selector(text: str) -> Callable[[Object], bool]:
     listed = re.fullmatch(r"([\w./-]+) in \(([\w,]+)\)", text)
     plain = re.fullmatch(r"([\w./-]+)=([\w-]+)", text)
     if listed is None and plain is None:
-        raise web.HTTPBadRequest(text=status(400, "BadRequest", f"unable to parse {text!r}"))
+        raise web.HTTPBadRequest(text=_status(400, "BadRequest", f"unable to parse {text!r}"))
     found = listed or plain
     assert found is not None
     values = found[2].split(",")
@@ -239,7 +242,7 @@ def selector(text: str) -> Callable[[Object], bool]:
 
 def _validate(plural: str, obj: Object) -> None:
     if plural == "capacityrequests" and len(obj["spec"].get("requirements", ())) > 32:
-        raise web.HTTPUnprocessableEntity(text=status(422, "Invalid", "spec.requirements: must have at most 32 items"))
+        raise web.HTTPUnprocessableEntity(text=_status(422, "Invalid", "spec.requirements: must have at most 32 items"))
 
 
 def _merged(obj: Object, patch: Object) -> Object:
@@ -270,12 +273,6 @@ async def api_server() -> AsyncIterator[ApiServer]:
     server = ApiServer()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with listening(app) as port:
+        server.url = f"http://127.0.0.1:{port}"
         yield server
-    finally:
-        await runner.cleanup()

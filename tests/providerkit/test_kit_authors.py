@@ -184,6 +184,7 @@ class TestRestarts:
             address = "10.0.0.1"
 
             async def offers(self) -> Iterable[Offer]:
+                self.calls["offers"] += 1
                 return [Offer("m-0", SHAPE, self.address)]
 
         backend = Movable()
@@ -191,7 +192,9 @@ class TestRestarts:
             await ask(subject, Call.CONFIGURE, cluster="c")
             await reaches(subject, S.CONFIGURED)
             backend.address = "10.0.0.2"
-            await asyncio.sleep(0.01)
+            # The second question from now is asked once the answer to the first was taken.
+            asked = backend.calls["offers"]
+            await until(lambda: backend.calls["offers"] > asked + 1)
             assert subject.ledger.get("m-0").host == "10.0.0.1"
             await ask(subject, Call.DRAIN)
             await until(lambda: subject.ledger.get("m-0").host == "10.0.0.2")

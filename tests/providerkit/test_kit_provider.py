@@ -18,6 +18,7 @@ from bigfleet.providerkit.provider import Ack, BackendIncompleteError, Provider
 from bigfleet.providerkit.store import Kept, MemoryStore, StateError, Write
 from bigfleet.telemetry.metrics import ProviderMetrics
 from tests.providerkit.kit_toy import Hardware, Toy
+from tests.shared.program import DEADLINE
 
 S = MachineState
 
@@ -52,7 +53,7 @@ def provider(backend: Backend, store: MemoryStore | None = None) -> Provider:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         while not holds():  # noqa: ASYNC110 - the thing awaited has no event
             await asyncio.sleep(0.001)
 

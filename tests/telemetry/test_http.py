@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import re
 import socket
 import threading
 import time
@@ -111,7 +112,7 @@ def test_a_program_is_healthy_while_its_loop_beats(rig: Rig) -> None:
     rig.heartbeat.allowed_silence = -1.0
     status, body, _ = rig.ask("/healthz")
     assert status == 503
-    assert body.startswith("event loop: silent for 0 s")
+    assert re.match(r"event loop: silent for \d+ s", body)
 
 
 async def test_a_heartbeat_is_kept_by_the_loop_that_runs_it() -> None:

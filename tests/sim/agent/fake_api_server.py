@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from bigfleet.sim.agent.user_data import Bootstrap
 from bigfleet.sim.controlplane.certificates import Authority
+from tests.shared.api_server import listening, status
 
 TOKEN = "abcdef.0123456789abcdef"
 
@@ -52,14 +53,8 @@ class FakeApiServer:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca.cert))
         context.verify_mode = ssl.CERT_OPTIONAL
         context.load_cert_chain(pair.cert, pair.key)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=context).start()
-        self._port = runner.addresses[0][1]
-        try:
+        async with listening(app, context, self._port) as self._port:
             yield
-        finally:
-            await runner.cleanup()
 
     def bootstrap(self, **fields: Any) -> Bootstrap:
         """What lets a node join here."""
@@ -90,13 +85,13 @@ class FakeApiServer:
     async def _get_request(self, request: web.Request) -> web.Response:
         self._user(request, "csr")
         found = self.requests[request.match_info["name"]]
-        status: dict[str, Any] = {}
+        reached: dict[str, Any] = {}
         if self.denies:
-            status["conditions"] = [{"type": "Denied", "status": "True", "message": self.denies}]
+            reached["conditions"] = [{"type": "Denied", "status": "True", "message": self.denies}]
         elif self.approves:
             signed = self._signed(base64.b64decode(found["spec"]["request"]))
-            status["certificate"] = base64.b64encode(signed).decode()
-        return web.json_response(found | {"status": status})
+            reached["certificate"] = base64.b64encode(signed).decode()
+        return web.json_response(found | {"status": reached})
 
     async def _make_node(self, request: web.Request) -> web.Response:
         user = self._user(request, "node")
@@ -159,5 +154,4 @@ class FakeApiServer:
 
 
 def _refused(kind: type[web.HTTPError], reason: str, message: str) -> web.HTTPError:
-    status = {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": kind.status_code}
-    return kind(text=json.dumps(status), content_type="application/json")
+    return kind(text=json.dumps(status(kind.status_code, reason, message)), content_type="application/json")
