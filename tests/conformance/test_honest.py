@@ -257,6 +257,8 @@ async def test_a_provider_with_hardware_and_slots_is_judged_by_one_of_them() -> 
         ("B101", Call.CONFIGURE),
         # The check is over with a Configured machine, which is being drained as it is given back.
         ("B210", Call.DRAIN),
+        # All checks are over, and the machine is being brought to the state that it was found in.
+        ("B101", Call.DELETE),
     ],
 )
 async def test_a_run_that_is_called_off_brings_its_machines_back(behaviour: str, moment: Call) -> None:

@@ -24,6 +24,7 @@ from bigfleet.conformance.workbench.probe import active_profiles, probe
 from bigfleet.conformance.workbench.process import Launched
 from bigfleet.conformance.workbench.requests import Shard
 from bigfleet.conformance.workbench.target import Target
+from bigfleet.conformance.workbench.tasks import to_the_end
 from bigfleet.conformance.workbench.witness import Witness
 from bigfleet.model.labels import CONFORMANCE_FAULT
 from bigfleet.transport.address import Address
@@ -160,7 +161,8 @@ async def certify(options: Options, progress: Progress) -> Report:
         try:
             results = await _run_all(chosen, profiles, found.facts, bench, progress)
         finally:
-            left_behind = await pool.restore()
+            # A run that is called off now must not leave machines behind either.
+            left_behind = await to_the_end(pool.restore())
         log: tuple[str, ...] = ()
         if launched is not None and launched.exit_code is not None:
             problems.append(f"the provider ended by itself with code {launched.exit_code} during the run")
