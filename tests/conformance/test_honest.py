@@ -9,7 +9,7 @@ import pytest
 
 from bigfleet.conformance.catalogue import BEHAVIOURS
 from bigfleet.conformance.run import Options, Report, certify
-from bigfleet.conformance.suite import Outcome, Profile
+from bigfleet.conformance.suite import Outcome, Profile, Result
 from bigfleet.model.machine import Call
 from bigfleet.transport.address import TCPAddress
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
@@ -257,8 +257,6 @@ async def test_a_provider_with_hardware_and_slots_is_judged_by_one_of_them() -> 
         ("B101", Call.CONFIGURE),
         # The check is over with a Configured machine, which is being drained as it is given back.
         ("B210", Call.DRAIN),
-        # All checks are over, and the machine is being brought to the state that it was found in.
-        ("B101", Call.DELETE),
     ],
 )
 async def test_a_run_that_is_called_off_brings_its_machines_back(behaviour: str, moment: Call) -> None:
@@ -284,3 +282,41 @@ class InTheMiddle(Reference):
         operation = super().begin(call, request, record)
         self.begun[call].set()
         return operation
+
+
+class LookedAtInTheEnd(Reference):
+    """Tells when it is asked for a machine though every check is over, and takes its time to answer."""
+
+    def __init__(self, options: ProviderOptions) -> None:
+        self.over, self.looked = False, asyncio.Event()
+        super().__init__(options)
+
+    async def Get(self, request: pb.MachineRef, context: Context) -> pb.Machine:  # noqa: N802 - the contract's name
+        if self.over:
+            self.looked.set()
+            await asyncio.sleep(0.02)
+        return await super().Get(request, context)
+
+
+class Ending(Watcher):
+    """Tells the provider when a check has ended."""
+
+    def __init__(self, provider: LookedAtInTheEnd) -> None:
+        super().__init__()
+        self._provider = provider
+
+    def finished(self, result: Result) -> None:
+        super().finished(result)
+        self._provider.over = True
+
+
+async def test_a_run_that_is_called_off_while_it_tidies_up_does_that_to_the_end() -> None:
+    provider = LookedAtInTheEnd(ProviderOptions(machines=2))
+    async with serving(provider) as port:
+        options = Options(TCPAddress("127.0.0.1", port), SEED, settle_seconds=SETTLE_SECONDS, only=("B108",))
+        run = asyncio.create_task(certify(options, Ending(provider)))
+        await provider.looked.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert {S(record.state) for record in provider.fleet.machines.values()} == {S.SPECULATIVE}
