@@ -23,7 +23,7 @@ from bigfleet.providerkit.ledger.render import Renderer
 from bigfleet.providerkit.ledger.revisions import Revisions
 from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
-from tests.providerkit.kit_toy import SHAPE
+from tests.providerkit.toy import SHAPE
 
 S = MachineState
 

@@ -17,7 +17,7 @@ from bigfleet.providerkit.ledger.ledger import FencedError, IllegalError, Reques
 from bigfleet.providerkit.provider import Ack, BackendIncompleteError, Provider
 from bigfleet.providerkit.store import Kept, MemoryStore, StateError, Write
 from bigfleet.telemetry.metrics import ProviderMetrics
-from tests.providerkit.kit_toy import Hardware, Toy
+from tests.providerkit.toy import Hardware, Toy
 from tests.shared.program import DEADLINE
 
 S = MachineState

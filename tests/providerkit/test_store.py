@@ -15,7 +15,7 @@ from bigfleet.model.machine import Call, MachineState
 from bigfleet.providerkit.ledger.entry import Entry, Operation
 from bigfleet.providerkit.ledger.fence import Mark, Token
 from bigfleet.providerkit.store import SQLiteStore, StateError, Write
-from tests.providerkit.kit_toy import SHAPE
+from tests.providerkit.toy import SHAPE
 from tests.shared.program import child
 
 ENTRY = Entry(

@@ -20,7 +20,7 @@ from bigfleet.transport.tls import TLSConfigError
 from bigfleet.wire.v1alpha1 import capacity_pb2 as capacity
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
-from tests.providerkit.kit_toy import Hardware, Toy
+from tests.providerkit.toy import Hardware, Toy
 
 if TYPE_CHECKING:
     from tests.conftest import PKI
