@@ -28,7 +28,7 @@ from tests.conformance.reference import Options as ProviderOptions
 from tests.conformance.stand import SEED, SETTLE_SECONDS, Watcher, certified, certified_process, message, outcomes
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
+    from tests.shared.certificates import PKI
 
 CATALOGUE = [
     *range(101, 111), *range(201, 217), 301, 302, 303, *range(305, 313), *range(401, 410), *range(501, 506),

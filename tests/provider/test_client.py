@@ -30,8 +30,8 @@ from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
     from tests.provider.conftest import MakeRig, Rig
+    from tests.shared.certificates import PKI
 
 Record = Callable[..., pb.Machine]
 STAMP = {"bigfleet.lucy.sh/binding": "7\x00", "": "ü"}

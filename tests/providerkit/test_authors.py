@@ -19,8 +19,8 @@ from bigfleet.telemetry.metrics import ProviderMetrics
 from bigfleet.transport.address import TCPAddress
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
+from tests.providerkit.driving import Remembering, ask, configured, created, provider, reaches, until
 from tests.providerkit.toy import SHAPE, Toy
-from tests.providerkit.test_provider import Remembering, ask, configured, created, provider, reaches, until
 
 S = MachineState
 

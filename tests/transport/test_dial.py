@@ -17,7 +17,8 @@ from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.server_check import DialError, Expected, check_server
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI, Ask, Serve
+    from tests.shared.certificates import PKI
+    from tests.shared.mirror import Ask, Serve
 
 S1 = "bigfleet://shard/s1"
 C1 = "bigfleet://cluster/c1"

@@ -15,7 +15,7 @@ from bigfleet.transport.grpc_options import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import Ask, Serve
+    from tests.shared.mirror import Ask, Serve
 
 
 async def answered(ask: "Ask", port: int, options: Options, request: bytes) -> int | grpc.StatusCode:

@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI, Ask, Serve
+    from tests.shared.certificates import PKI
+    from tests.shared.mirror import Ask, Serve
 
 SHARD = "bigfleet://shard/s1"
 CLUSTER = "bigfleet://cluster/c1"

@@ -18,7 +18,8 @@ from bigfleet.transport.identity import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI, Ask, Serve
+    from tests.shared.certificates import PKI
+    from tests.shared.mirror import Ask, Serve
 
 ADMIN = Identity(Role.ADMIN)
 READONLY = Identity(Role.READONLY)

@@ -15,7 +15,7 @@ from bigfleet.transport.grpc_options import SERVER_OPTIONS
 from bigfleet.transport.listen import ListenError, bind, open_listener
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
+    from tests.shared.certificates import PKI
 
 IN_USE = os.strerror(errno.EADDRINUSE)
 

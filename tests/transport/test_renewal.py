@@ -14,7 +14,8 @@ from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI, Issued, Serve
+    from tests.shared.certificates import PKI, Issued
+    from tests.shared.mirror import Serve
 
 SHARD = "bigfleet://shard/s1"
 HOUR = timedelta(hours=1)

@@ -22,7 +22,7 @@ from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import MAX_FILE_BYTES, LeafFiles, TLSConfigError, TLSFiles, check_leaf
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
+    from tests.shared.certificates import PKI
 
 SHARD = "bigfleet://shard/s1"
 HOUR = timedelta(hours=1)

@@ -22,8 +22,8 @@ from bigfleet.kube.errors import KubeConfigError, UnauthorizedError, Unreachable
 from bigfleet.kube.objects.resources import NODES
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
     from tests.kube.conftest import Server, Serving
+    from tests.shared.certificates import PKI
 
 V1 = "client.authentication.k8s.io/v1"
 SECRET = "s3cr3t-t0ken"

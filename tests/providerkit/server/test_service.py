@@ -23,7 +23,7 @@ from bigfleet.wire.v1alpha1.provider_pb2_grpc import CapacityProviderStub
 from tests.providerkit.toy import Hardware, Toy
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
+    from tests.shared.certificates import PKI
 
 Code = grpc.StatusCode
 LOOPBACK = TCPAddress("127.0.0.1", 0)

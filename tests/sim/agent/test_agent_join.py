@@ -23,7 +23,7 @@ from bigfleet.sim.controlplane.certificates import Authority
 from bigfleet.sim.controlplane.commands import KUBELET_KWOK, KUBELET_LABEL
 from bigfleet.telemetry.metrics import ProviderMetrics
 from tests.sim.agent.fake_api_server import TOKEN, FakeApiServer
-from tests.sim.agent.test_agent_user_data import SHAPE, user_data
+from tests.sim.agent.made_user_data import SHAPE, user_data
 
 S = MachineState
 

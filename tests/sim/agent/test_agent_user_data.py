@@ -1,52 +1,19 @@
 """What a host reads from its bootstrap data, and what a Node is made of."""
 
-import base64
-
 import msgspec
 import pytest
 
 from bigfleet.model.crd import Taint
-from bigfleet.model.labels import KUBELET_VERSION
-from bigfleet.model.machine import CapacityType
 from bigfleet.operator.bootstrap.template import JoinFacts, LiveTemplate
-from bigfleet.providerkit.offer import Shape
 from bigfleet.sim.agent.node import manifest, may_set
 from bigfleet.sim.agent.user_data import ARGUMENTS, KUBECONFIG, MAX_BYTES, Bootstrap, UserDataError, read
-
-CA = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-TOKEN = "abcdef.0123456789abcdef"
-CONFIG = f"""apiVersion: v1
-kind: Config
-clusters:
-  - name: "one"
-    cluster: {{server: "https://10.0.0.1:6443", certificate-authority-data: {base64.b64encode(CA).decode()}}}
-users:
-  - name: kubelet-bootstrap
-    user: {{token: "{TOKEN}"}}
-contexts:
-  - name: bootstrap
-    context: {{cluster: "one", user: kubelet-bootstrap}}
-current-context: bootstrap
-"""
-ARGS = (
-    "KUBELET_EXTRA_ARGS=--hostname-override=m-1 --node-labels=a=b,example.com/c= "
-    "--register-with-taints=k=v:NoSchedule,x:NoExecute\n"
+from tests.sim.agent.made_user_data import (
+    CA,
+    CONFIG,
+    SHAPE,
+    TOKEN,
+    user_data,
 )
-
-
-def user_data(
-    kubeconfig: str = CONFIG, arguments: str = ARGS, rest: str = "runcmd: [[systemctl, restart, kubelet]]"
-) -> bytes:
-    def indented(text: str) -> str:
-        return "".join(f"      {line}\n" for line in text.splitlines())
-
-    files = {
-        KUBECONFIG: kubeconfig,
-        ARGUMENTS: arguments,
-        "/var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\n",
-    }
-    written = "".join(f"  - path: {path}\n    content: |\n{indented(text)}" for path, text in files.items() if text)
-    return f"#cloud-config\n# a comment\nwrite_files:\n{written}{rest}\n".encode()
 
 
 def test_the_default_template_is_read() -> None:
@@ -113,23 +80,6 @@ def test_what_cannot_be_used_is_named_and_no_secret_is_told(blob: bytes, problem
 
 def test_what_is_shown_of_bootstrap_data_holds_no_token() -> None:
     assert TOKEN not in repr(read(user_data()))
-
-
-SHAPE = Shape(
-    instance_type="m5.large",
-    zone="eu-1a",
-    capacity_type=CapacityType.SPOT,
-    interruption_probability=0.1,
-    resources={"cpu": "2", "memory": "8Gi"},
-    allocatable={"cpu": "1900m", "memory": "7Gi"},
-    labels={
-        "topology.bigfleet.lucy.sh/rack": "r1",
-        "topology.kubernetes.io/region": "eu-1",
-        "kubernetes.io/arch": "arm64",
-        "node-role.kubernetes.io/edge": "true",
-        KUBELET_VERSION: "1.33.2",
-    },
-)
 
 
 def test_a_node_says_what_its_machine_is() -> None:

@@ -18,7 +18,7 @@ from bigfleet.transport.session_stream import Ending
 from tests.sim.clusters.stand_in import StandIn, operator, ready_machines, running, serving
 
 if TYPE_CHECKING:
-    from tests.conftest import PKI
+    from tests.shared.certificates import PKI
 from tests.sim.clusters.frames import S, reclaim, request, state, workload
 
 
