@@ -37,7 +37,7 @@ from bigfleet.kube.objects.resources import (
 from bigfleet.model.crd import ObjectMeta
 
 if TYPE_CHECKING:
-    from tests.kube.conftest import Server
+    from tests.kube.scripted_server import Server
 
 Refusal = Callable[..., web.Response]
 ok = web.json_response

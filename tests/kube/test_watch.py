@@ -19,7 +19,7 @@ from bigfleet.kube.watch import UNHEALTHY_SECONDS, Watcher
 from bigfleet.transport.pace import Pace
 
 if TYPE_CHECKING:
-    from tests.kube.conftest import Behaviour, Server
+    from tests.kube.scripted_server import Behaviour, Server
 
 Refusal = Callable[..., web.Response]
 ok = web.json_response

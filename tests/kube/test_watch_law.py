@@ -19,7 +19,7 @@ from bigfleet.kube.watch import Watcher
 from bigfleet.transport.pace import Pace
 
 if TYPE_CHECKING:
-    from tests.kube.conftest import Server, Serving
+    from tests.kube.scripted_server import Server, Serving
 
 NAMES = "abcde"
 Step = tuple[str, str]

@@ -30,7 +30,7 @@ from bigfleet.wire.machines import machine_from_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.provider.conftest import MakeRig, Rig
+    from tests.provider.scripted_provider import MakeRig, Rig
     from tests.shared.certificates import PKI
 
 Record = Callable[..., pb.Machine]

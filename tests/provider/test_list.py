@@ -22,7 +22,7 @@ from bigfleet.wire.needs import requirements_to_wire
 from bigfleet.wire.v1alpha1 import provider_pb2 as pb
 
 if TYPE_CHECKING:
-    from tests.provider.conftest import MakeRig, Rig
+    from tests.provider.scripted_provider import MakeRig, Rig
 
 Record = Callable[..., pb.Machine]
 

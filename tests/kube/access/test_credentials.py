@@ -22,7 +22,7 @@ from bigfleet.kube.errors import KubeConfigError, UnauthorizedError, Unreachable
 from bigfleet.kube.objects.resources import NODES
 
 if TYPE_CHECKING:
-    from tests.kube.conftest import Server, Serving
+    from tests.kube.scripted_server import Server, Serving
     from tests.shared.certificates import PKI
 
 V1 = "client.authentication.k8s.io/v1"
