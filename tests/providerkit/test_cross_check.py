@@ -4,7 +4,7 @@ import pytest
 
 from bigfleet.providerkit import BackendError, Job
 from bigfleet.providerkit.cross_check import CrossCheckedBackend
-from tests.providerkit.kit_toy import SHAPE, Toy
+from tests.providerkit.toy import SHAPE, Toy
 
 JOB = Job("m-0", SHAPE, "token-1")
 
