@@ -14,8 +14,9 @@ import numpy as np
 from numba import types
 
 from bigfleet.engine.engine import Engine
-from bigfleet.engine.heap.columns import LISTING, N_ACTS, N_MISSING, N_TOPOLOGY, NO, NONE, OVERFLOW, Array, Work
-from bigfleet.engine.heap.heap import Tables, at
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Tables, Work, at
+from bigfleet.engine.heap.values import NO, NONE
 from bigfleet.engine.jit import entry, walk
 from bigfleet.engine.load import layout
 from bigfleet.engine.load.pool import Pool
@@ -102,30 +103,30 @@ def _now(clock: Array) -> int:
 @_entry
 def _serve_by_sort(w: Work, rows: Array, spent: Array, clock: Array) -> None:
     """Serve these rows one after the other, as `phases.phase_one` does, and add up the time that each sort takes."""
-    w.h[LISTING] = 1
+    w.h[c.LISTING] = 1
     before = _now(clock)
     for i in range(rows.shape[0]):
         need = rows[i]
-        if at(w, N_TOPOLOGY, need) >= 0:
+        if at(w, c.N_TOPOLOGY, need) >= 0:
             sort = _WHOLE
             if not is_whole_on_own(w, need):
                 sort = _CHOSEN
                 serve_gang(w, need, NO)
         elif has_hard_spread(w, need):
             sort = _SPREAD
-            fill_spread(w, need, NONE, at(w, N_ACTS, need) == 1, NO, NO)
+            fill_spread(w, need, NONE, at(w, c.N_ACTS, need) == 1, NO, NO)
         else:
             sort = _ACQUIRE
             credit_plain(w, need)
             after = _now(clock)
             spent[_CREDIT] += after - before
             before = after
-            if at(w, N_MISSING, need) > 0:
+            if at(w, c.N_MISSING, need) > 0:
                 acquire(w, need, NONE, NO)
         after = _now(clock)
         spent[sort] += after - before
         before = after
-        if w.h[OVERFLOW]:
+        if w.h[c.OVERFLOW]:
             return
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bigfleet.engine.heap.columns import LEN_ENTRIES, LEN_VECTORS, Array, Work
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Work
 from bigfleet.engine.load.layout import Layout
 from bigfleet.engine.walks import wake
 from tests.engine.oracle import search
@@ -81,7 +82,7 @@ def test_what_sleeping_rows_took_is_moved_up_as_it_was(name: str, monkeypatch: p
 
     def cramped(layout: Layout, *parts: Any) -> None:
         begin(layout, *parts)
-        layout._room.update(dict.fromkeys((LEN_ENTRIES, LEN_VECTORS), 1))
+        layout._room.update(dict.fromkeys((c.LEN_ENTRIES, c.LEN_VECTORS), 1))
 
     def watched(work: Work, rows: Array, *kept: Array) -> None:
         moved.append(len(rows))

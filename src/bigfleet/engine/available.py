@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from bigfleet.engine.engine import Engine
-from bigfleet.engine.heap.columns import NOW, Array
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array
 from bigfleet.engine.stock import IDLE, SPOT, Lots, Victims, free, in_lots, victims
 from bigfleet.engine.tables.needs import NO_TOPOLOGY
 from bigfleet.engine.tables.shapes import MISSING, PODS_DIM
@@ -252,7 +253,7 @@ class _Look:
         wanted = self._wanted(answers)
         keys = wanted.keys()
         self._look_up(wanted, keys)
-        now, names = int(self._tables.work.h[NOW]), engine.inventory.clusters.values
+        now, names = int(self._tables.work.h[c.NOW]), engine.inventory.clusters.values
         held = {name: records[name].held_out for name in answers if name in records and records[name].held_out}
         for i, (key, slot, cluster) in enumerate(zip(keys, wanted.slot.tolist(), wanted.cluster.tolist(), strict=True)):
             need, name, supply = engine.needs.need[slot], str(names[cluster]), self._supplies[key]

@@ -7,29 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bigfleet.engine.give_back import RECLAIM_GRACE, Excess
-from bigfleet.engine.heap.columns import (
-    A_GRACE,
-    A_KIND,
-    A_MACHINE,
-    A_NEED,
-    A_OUTRANKED,
-    ACTIONS,
-    C_EXCESS,
-    LARGE,
-    LEN_MACHINES,
-    M_BOUND,
-    M_FLAGS,
-    M_NUMBER,
-    M_RANK,
-    M_SERVES,
-    M_STATE,
-    NONE,
-    NOW,
-    OVERFLOW,
-    PREEMPT,
-    part_of,
-)
+from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.heap.values import LARGE, NONE, PREEMPT
 from bigfleet.engine.load.layout import Layout
 from bigfleet.engine.records import MAX_TIME, Action, ClusterRecord, Kind, Policy, Stamp, Verdict
 from bigfleet.engine.tables.inventory import Inventory
@@ -110,13 +90,13 @@ class Engine:
             w = layout.tables
             phases.phase_one(w.work, rows, layout.awake)
             assigned = perf_counter()
-            if not w.work.h[OVERFLOW]:
+            if not w.work.h[c.OVERFLOW]:
                 phases.phase_two(w.work, layout.order)
             preempted = perf_counter()
-            if not w.work.h[OVERFLOW]:
+            if not w.work.h[c.OVERFLOW]:
                 phases.mark_excess(w.work, layout.touched)
                 decision = self._outcome(w, layout.order, policy)
-                if not w.work.h[OVERFLOW]:
+                if not w.work.h[c.OVERFLOW]:
                     self.spent = Spent(assigned - began, preempted - assigned, perf_counter() - preempted)
                     return decision
             layout.break_off()
@@ -125,17 +105,17 @@ class Engine:
         """The bytes that decisions keep, by what they are for."""
         parts = dict.fromkeys(("machines", "free", "rows", "taken", "pool", "other"), 0)
         for place, size in self._layout.tables.footprint().items():
-            parts[part_of(place)] += size
+            parts[c.part_of(place)] += size
         return parts
 
     def _outcome(self, w: Tables, slots: npt.NDArray[Any], policy: Policy) -> Decision:
-        kept = np.flatnonzero(w.column(A_KIND, int(w.work.h[ACTIONS])) >= 0)
+        kept = np.flatnonzero(w.column(c.A_KIND, int(w.work.h[c.ACTIONS])) >= 0)
         actions = self._acquisitions(w, kept)
-        known = int(w.work.h[LEN_MACHINES])
-        idle = (w.column(M_STATE, known) == MachineState.IDLE) & (w.column(M_SERVES, known) == NOBODY)
-        dropped = self._ids(w, np.flatnonzero(idle & ((w.column(M_FLAGS, known) & COMMITTED) != 0)))
+        known = int(w.work.h[c.LEN_MACHINES])
+        idle = (w.column(c.M_STATE, known) == MachineState.IDLE) & (w.column(c.M_SERVES, known) == NOBODY)
+        dropped = self._ids(w, np.flatnonzero(idle & ((w.column(c.M_FLAGS, known) & COMMITTED) != 0)))
         names = self.inventory.clusters.values
-        with_excess = [str(names[number]) for number in np.flatnonzero(w.column(C_EXCESS)[: len(names)]).tolist()]
+        with_excess = [str(names[number]) for number in np.flatnonzero(w.column(c.C_EXCESS)[: len(names)]).tolist()]
         records = (self._clusters.get(cluster_id) for cluster_id in sorted(with_excess))
         giving = [record for record in records if record is not None and record.reported]
         reclaims, capped = self._reclaims(w, giving, policy) if giving else ([], frozenset[str]())
@@ -145,24 +125,24 @@ class Engine:
 
     def _acquisitions(self, w: Tables, kept: npt.NDArray[Any]) -> list[Action]:
         """The acquisitions in the order in which they were decided."""
-        machine, slot = w.column(A_MACHINE)[kept], w.column(A_NEED)[kept]
+        machine, slots = w.column(c.A_MACHINE)[kept], w.column(c.A_NEED)[kept]
         columns = (
-            w.column(A_KIND)[kept],
-            slot,
-            self.needs.cluster.view[slot],
-            w.column(M_NUMBER)[machine],
-            w.column(A_GRACE)[kept],
-            w.column(A_OUTRANKED)[kept],
+            w.column(c.A_KIND)[kept],
+            slots,
+            self.needs.cluster.view[slots],
+            w.column(c.M_NUMBER)[machine],
+            w.column(c.A_GRACE)[kept],
+            w.column(c.A_OUTRANKED)[kept],
         )
         rows = zip(self.inventory.ids.many(machine), *(column.tolist() for column in columns), strict=True)
         needs, names = self.needs.need, self.inventory.clusters.values
         actions, last = [], NONE
-        for machine_id, kind, s, c, number, grace, outranked in rows:
+        for machine_id, kind, slot, home, number, grace, outranked in rows:
             # A need buys many machines one after the other: what they have in common is made once.
-            if s != last:
-                need, last = needs[s], s
+            if slot != last:
+                need, last = needs[slot], slot
                 assert need is not None  # noqa: S101 - live slots only
-                profile, key, cluster = need.profile, need.key, str(names[c])
+                profile, key, cluster = need.profile, need.key, str(names[home])
                 stakes = profile.priority, profile.interruption, profile.reclamation
                 wanted = f"{cluster} needs {profile.fingerprint}"
             reason = wanted
@@ -185,10 +165,10 @@ class Engine:
         return reclaims, frozenset(cluster_id for cluster_id, result in results if result.capped)
 
     def _releases(self, w: Tables, policy: Policy) -> list[Action]:
-        inventory, now = self.inventory, int(w.work.h[NOW])
-        machines = int(w.work.h[LEN_MACHINES])
+        inventory, now = self.inventory, int(w.work.h[c.NOW])
+        machines = int(w.work.h[c.LEN_MACHINES])
         idle = np.flatnonzero(
-            (w.column(M_STATE, machines) == MachineState.IDLE) & (w.column(M_BOUND, machines) == NOBODY)
+            (w.column(c.M_STATE, machines) == MachineState.IDLE) & (w.column(c.M_BOUND, machines) == NOBODY)
         )
         types = inventory.shapes.capacity_type.view[inventory.shape.view[idle]]
         going = np.zeros(len(idle), np.bool_)
@@ -201,7 +181,7 @@ class Engine:
         return actions
 
     def _sorted(self, w: Tables, rows: npt.NDArray[Any]) -> list[int]:
-        ordered: list[int] = rows[np.argsort(w.column(M_RANK)[rows])].tolist()
+        ordered: list[int] = rows[np.argsort(w.column(c.M_RANK)[rows])].tolist()
         return ordered
 
     def _ids(self, w: Tables, rows: npt.NDArray[Any]) -> list[str]:

@@ -5,21 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    C_PARTIAL,
-    LEN_CLUSTERS,
-    LEN_MACHINES,
-    M_ACTION,
-    M_BOUND,
-    M_CLUSTER,
-    M_FLAGS,
-    M_PRICE,
-    M_RANK,
-    M_SERVES,
-    M_STAMP_RECLAMATION,
-    M_STATE,
-    NOW,
-)
+from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Tables
 from bigfleet.engine.records import ClusterRecord, Policy
 from bigfleet.engine.tables.inventory import Inventory
@@ -42,9 +28,9 @@ class Excess:
 
     def __init__(self, w: Tables, inventory: Inventory, clusters: Sequence[ClusterRecord], policy: Policy) -> None:
         self._tables, self._inventory, self._policy = w, inventory, policy
-        n, known = int(w.work.h[LEN_MACHINES]), int(w.work.h[LEN_CLUSTERS])
-        state, bound, flags = w.column(M_STATE, n), w.column(M_BOUND, n), w.column(M_FLAGS, n)
-        home = w.column(M_CLUSTER, n)
+        n, known = int(w.work.h[c.LEN_MACHINES]), int(w.work.h[c.LEN_CLUSTERS])
+        state, bound, flags = w.column(c.M_STATE, n), w.column(c.M_BOUND, n), w.column(c.M_FLAGS, n)
+        home = w.column(c.M_CLUSTER, n)
         leaving = home[(state == MachineState.DRAINING) & (bound == NOBODY) & (home != NOBODY)]
         self._draining = np.bincount(leaving, minlength=known)
         giving = np.zeros(known + 1, np.bool_)
@@ -52,13 +38,13 @@ class Excess:
         machines = np.flatnonzero(giving[bound])
         cluster, flags = bound[machines], flags[machines]
         empty = (flags & EMPTY) != 0
-        price, rank = w.column(M_PRICE)[machines], w.column(M_RANK)[machines]
-        bucket = w.column(M_STAMP_RECLAMATION)[machines].astype(np.int64)
+        price, rank = w.column(c.M_PRICE)[machines], w.column(c.M_RANK)[machines]
+        bucket = w.column(c.M_STAMP_RECLAMATION)[machines].astype(np.int64)
         configured = (state[machines] == MachineState.CONFIGURED) & (flags & COMMITTED == 0)
-        configured &= w.column(M_ACTION)[machines] == NOBODY
+        configured &= w.column(c.M_ACTION)[machines] == NOBODY
         may_go = configured & (flags & (PROTECTED | UNREQUESTED) == 0)
-        may_go &= inventory.hold_until.view[machines] <= w.work.h[NOW]
-        may_go &= empty | (w.column(C_PARTIAL)[cluster] == 0)
+        may_go &= inventory.hold_until.view[machines] <= w.work.h[c.NOW]
+        may_go &= empty | (w.column(c.C_PARTIAL)[cluster] == 0)
         # Kept first: with pods, cheap, dear to move. Given first: empty, cheap, cheap to move.
         keep = np.lexsort((rank, -bucket, price, empty, cluster))
         give = np.lexsort((rank, bucket, price, ~empty, cluster))
@@ -73,7 +59,7 @@ class Excess:
 
     def _is_due(self, cluster: ClusterRecord) -> bool:
         """Whether a cluster has had excess for long enough."""
-        now = int(self._tables.work.h[NOW])
+        now = int(self._tables.work.h[c.NOW])
         since = now if cluster.excess_since is None else cluster.excess_since
         return cluster.live and now - since >= self._policy.reclaim_after
 
@@ -92,7 +78,7 @@ class Excess:
             head = candidates[:rail]
             if len(candidates) and phases.is_covered_without(w.work, number, head):
                 return GiveBack(head.tolist(), len(candidates) > len(head))
-        fallback = give[w.column(M_SERVES)[give] == NOBODY]
+        fallback = give[w.column(c.M_SERVES)[give] == NOBODY]
         return GiveBack(fallback[:rail].tolist(), len(fallback) > rail)
 
     def _rail(self, number: int, record: ClusterRecord) -> int:

@@ -4,32 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    C_PARTIAL,
-    C_REPORTED,
-    H_HELD,
-    LEN_MACHINES,
-    M_ACTION,
-    M_BOUND,
-    M_CLUSTER,
-    M_FLAGS,
-    M_LATER,
-    M_PRICE,
-    M_SHAPE,
-    M_STAKES_INTERRUPTION,
-    M_STAKES_PRIORITY,
-    M_STAKES_RECLAMATION,
-    M_STAMP_INTERRUPTION,
-    M_STAMP_PRIORITY,
-    M_STAMP_RECLAMATION,
-    M_STATE,
-    M_STOOD,
-    M_STOOD_PINNED,
-    N_PRIORITY,
-    NONE,
-    Array,
-)
-from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Tables
+from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.tables.validate import COMMITTED, EMPTY, NOBODY, PROTECTED, STAMPED, UNREQUESTED
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import INT32_MIN
@@ -74,28 +51,28 @@ class Victims(NamedTuple):
 
 def free(t: Tables, capacity_type: Array) -> Lots:
     """Idle and Speculative machines that are nobody's and not held out; `capacity_type` is each shape's."""
-    machines = int(t.work.h[LEN_MACHINES])
-    state = t.column(M_STATE, machines)
+    machines = int(t.work.h[c.LEN_MACHINES])
+    state = t.column(c.M_STATE, machines)
     idle = state == MachineState.IDLE
-    could = (idle | (state == MachineState.SPECULATIVE)) & (t.column(M_BOUND, machines) == NOBODY)
+    could = (idle | (state == MachineState.SPECULATIVE)) & (t.column(c.M_BOUND, machines) == NOBODY)
     rows = _not_held_out(t, np.flatnonzero(could))
-    shape = t.column(M_SHAPE)[rows]
-    return in_lots(shape, np.where(idle[rows], IDLE, _SLOT[capacity_type[shape]]), t.column(M_PRICE)[rows])
+    shape = t.column(c.M_SHAPE)[rows]
+    return in_lots(shape, np.where(idle[rows], IDLE, _SLOT[capacity_type[shape]]), t.column(c.M_PRICE)[rows])
 
 
 def victims(t: Tables) -> Victims:
     """The rules of section 7, in whole columns."""
-    machines = int(t.work.h[LEN_MACHINES])
-    could = (t.column(M_STATE, machines) == MachineState.CONFIGURED) & (t.column(M_BOUND, machines) != NOBODY)
-    could &= (t.column(M_ACTION, machines) == NONE) & (t.column(M_FLAGS, machines) & (COMMITTED | PROTECTED) == 0)
+    machines = int(t.work.h[c.LEN_MACHINES])
+    could = (t.column(c.M_STATE, machines) == MachineState.CONFIGURED) & (t.column(c.M_BOUND, machines) != NOBODY)
+    could &= (t.column(c.M_ACTION, machines) == NONE) & (t.column(c.M_FLAGS, machines) & (COMMITTED | PROTECTED) == 0)
     rows = _not_held_out(t, np.flatnonzero(could))
-    partial = t.column(C_PARTIAL)[t.column(M_CLUSTER)[rows]] != 0
-    rows = rows[~partial | (t.column(M_FLAGS)[rows] & (EMPTY | UNREQUESTED) != 0)]
+    partial = t.column(c.C_PARTIAL)[t.column(c.M_CLUSTER)[rows]] != 0
+    rows = rows[~partial | (t.column(c.M_FLAGS)[rows] & (EMPTY | UNREQUESTED) != 0)]
     level, pinned = _standing(t, rows)
     rows, level = rows[~pinned], level[~pinned]
-    order = np.argsort(t.column(M_BOUND)[rows], kind="stable")
+    order = np.argsort(t.column(c.M_BOUND)[rows], kind="stable")
     rows = rows[order]
-    return Victims(t.column(M_BOUND)[rows], t.column(M_SHAPE)[rows], level[order], t.column(M_PRICE)[rows])
+    return Victims(t.column(c.M_BOUND)[rows], t.column(c.M_SHAPE)[rows], level[order], t.column(c.M_PRICE)[rows])
 
 
 def in_lots(shape: Array, level: Array, price: Array) -> Lots:
@@ -108,7 +85,7 @@ def in_lots(shape: Array, level: Array, price: Array) -> Lots:
 
 
 def _not_held_out(t: Tables, rows: Array) -> Array:
-    held = (t.column(M_LATER)[rows] != 0) | (t.column(H_HELD)[t.column(M_SHAPE)[rows]] != 0)
+    held = (t.column(c.M_LATER)[rows] != 0) | (t.column(c.SHAPE_HELD)[t.column(c.M_SHAPE)[rows]] != 0)
     kept: Array = rows[~held]
     return kept
 
@@ -116,16 +93,18 @@ def _not_held_out(t: Tables, rows: Array) -> Array:
 def _standing(t: Tables, rows: Array) -> tuple[Array, Array]:
     """How high Configured machines stand, and which are PINNED: by what they serve, by their stamps if that is unknown,
     and at least by pods that no request speaks for."""
-    flags, served = t.column(M_FLAGS)[rows], t.column(M_STOOD)[rows]
+    flags, served = t.column(c.M_FLAGS)[rows], t.column(c.M_STOOD)[rows]
     serving = served != NONE
-    level, pinned = np.full(len(rows), LOWEST, np.int64), serving & (t.column(M_STOOD_PINNED)[rows] == 1)
-    level[serving] = t.column(N_PRIORITY)[served[serving]]
-    silent = t.column(C_REPORTED)[t.column(M_CLUSTER)[rows]] == 0
-    level[silent] = t.column(M_STAMP_PRIORITY)[rows[silent]]
-    pinned[silent] = (flags[silent] & STAMPED == 0) | _pins(t, rows[silent], M_STAMP_INTERRUPTION, M_STAMP_RECLAMATION)
+    level, pinned = np.full(len(rows), LOWEST, np.int64), serving & (t.column(c.M_STOOD_PINNED)[rows] == 1)
+    level[serving] = t.column(c.N_PRIORITY)[served[serving]]
+    silent = t.column(c.C_REPORTED)[t.column(c.M_CLUSTER)[rows]] == 0
+    level[silent] = t.column(c.M_STAMP_PRIORITY)[rows[silent]]
+    pinned[silent] = (flags[silent] & STAMPED == 0) | _pins(
+        t, rows[silent], c.M_STAMP_INTERRUPTION, c.M_STAMP_RECLAMATION
+    )
     named = np.flatnonzero(flags & UNREQUESTED)
-    level[named] = np.maximum(level[named], t.column(M_STAKES_PRIORITY)[rows[named]])
-    pinned[named] |= _pins(t, rows[named], M_STAKES_INTERRUPTION, M_STAKES_RECLAMATION)
+    level[named] = np.maximum(level[named], t.column(c.M_STAKES_PRIORITY)[rows[named]])
+    pinned[named] |= _pins(t, rows[named], c.M_STAKES_INTERRUPTION, c.M_STAKES_RECLAMATION)
     return level, pinned
 
 

@@ -4,46 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    A_KIND,
-    A_NEED,
-    ACTIONS,
-    ARENA,
-    BOOTSTRAP,
-    E_MACHINE,
-    E_UNITS,
-    E_VECTOR,
-    H_COUNT,
-    LEN_ARENA,
-    LEN_MACHINES,
-    LEN_SEATS,
-    LEN_SHAPES,
-    M_RANK,
-    M_SHAPE,
-    M_STATE,
-    N_ASKED,
-    N_CLUSTER,
-    N_COUNT,
-    N_DIVISIBLE,
-    N_DOMAIN,
-    N_FIRST,
-    N_MISSING,
-    N_SATISFIABLE,
-    N_TOPOLOGY,
-    N_UNIT,
-    NONE,
-    PREEMPT,
-    PROVISION,
-    S_MACHINE,
-    S_TURN,
-    T_ARENA,
-    T_NEED_AGGREGATE,
-    T_UNIT,
-    T_VECTOR,
-    Array,
-    Work,
-)
-from bigfleet.engine.heap.heap import Tables, at
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Tables, Work, at
+from bigfleet.engine.heap.values import BOOTSTRAP, NONE, PREEMPT, PROVISION
 from bigfleet.engine.jit import entry
 from bigfleet.engine.records import UnmetReason, Verdict
 from bigfleet.engine.tables.inventory import VACANT, Inventory
@@ -66,7 +29,7 @@ class Verdicts:
     def __init__(self, w: Tables, needs: NeedsTable, inventory: Inventory, slots: Array) -> None:
         self._tables, self._needs, self._inventory, self._slots = w, needs, inventory, slots
         self._shown = self._now()
-        kept = np.flatnonzero(w.column(A_KIND)[: w.work.h[ACTIONS]] >= 0)
+        kept = np.flatnonzero(w.column(c.A_KIND)[: w.work.h[c.ACTIONS]] >= 0)
         self._bought = _Bought(*(_by_need(w, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
 
     def __len__(self) -> int:
@@ -85,21 +48,21 @@ class Verdicts:
 
     def __getitem__(self, row: int) -> Verdict:
         w, slot, need = self._work, int(self._slots[row]), self.need(row)
-        missing = int(w.column(N_MISSING)[slot])
-        domain = int(w.column(N_DOMAIN)[slot])
+        missing = int(w.column(c.N_MISSING)[slot])
+        domain = int(w.column(c.N_DOMAIN)[slot])
         topologies = self._inventory.shapes.topologies
         return Verdict(
-            cluster=str(self._inventory.clusters.values[w.column(N_CLUSTER)[slot]]),
+            cluster=str(self._inventory.clusters.values[w.column(c.N_CLUSTER)[slot]]),
             key=need.key,
             satisfied=missing <= 0,
-            missing_units=0 if w.column(N_DIVISIBLE)[slot] else missing,
+            missing_units=0 if w.column(c.N_DIVISIBLE)[slot] else missing,
             residual=self._residual(slot, missing, need.unit),
-            claimed_machines=int(w.column(N_COUNT)[slot]),
+            claimed_machines=int(w.column(c.N_COUNT)[slot]),
             bootstraps=self._bought.bootstraps.get(slot, 0),
             provisions=self._bought.provisions.get(slot, 0),
             preempts=self._bought.preempts.get(slot, 0),
-            domain=() if domain == NONE else topologies.names(int(w.column(N_TOPOLOGY)[slot]))[domain],
-            same_satisfiable=bool(w.column(N_SATISFIABLE)[slot]),
+            domain=() if domain == NONE else topologies.names(int(w.column(c.N_TOPOLOGY)[slot]))[domain],
+            same_satisfiable=bool(w.column(c.N_SATISFIABLE)[slot]),
             unmet_reason=UnmetReason.NONE if missing <= 0 else self._reason(slot),
         )
 
@@ -108,7 +71,7 @@ class Verdicts:
         if not cluster_id:
             return list(range(len(self._slots)))
         number = self._inventory.clusters.find(cluster_id)
-        rows: list[int] = np.flatnonzero(self._work.column(N_CLUSTER)[self._slots] == number).tolist()
+        rows: list[int] = np.flatnonzero(self._work.column(c.N_CLUSTER)[self._slots] == number).tolist()
         return rows
 
     def need(self, row: int) -> Need:
@@ -121,46 +84,46 @@ class Verdicts:
     def short(self) -> list[int]:
         """The rows that were left short."""
         w = self._work
-        rows: list[int] = np.flatnonzero(w.column(N_MISSING)[self._slots] > 0).tolist()
+        rows: list[int] = np.flatnonzero(w.column(c.N_MISSING)[self._slots] > 0).tolist()
         return rows
 
     def lacking(self, row: int) -> tuple[str, NeedKey, int, Resources]:
         """The cluster, key and priority of a row that was left short, and what it lacks; why, only a verdict says."""
         w, slot, need = self._work, int(self._slots[row]), self.need(row)
-        cluster = str(self._inventory.clusters.values[w.column(N_CLUSTER)[slot]])
-        residual = self._residual(slot, int(w.column(N_MISSING)[slot]), need.unit)
+        cluster = str(self._inventory.clusters.values[w.column(c.N_CLUSTER)[slot]])
+        residual = self._residual(slot, int(w.column(c.N_MISSING)[slot]), need.unit)
         return cluster, need.key, need.profile.priority, residual
 
     def takes(self, row: int) -> dict[str, dict[str, int]]:
         """What a need takes from each machine, by resource, pod slots included."""
         w, names, slot = self._work, self._inventory.shapes.dimensions.names, int(self._slots[row])
-        first, count = int(w.column(N_FIRST)[slot]), int(w.column(N_COUNT)[slot])
-        unit = self._vector(T_UNIT, int(w.column(N_UNIT)[slot]))
+        first, count = int(w.column(c.N_FIRST)[slot]), int(w.column(c.N_COUNT)[slot])
+        unit = self._vector(c.T_UNIT, int(w.column(c.N_UNIT)[slot]))
         taken = {}
         for e in range(first, first + count):
-            v = int(w.column(E_VECTOR)[e])
-            vector = self._vector(T_VECTOR, v) if v >= 0 else unit * w.column(E_UNITS)[e]
+            v = int(w.column(c.E_VECTOR)[e])
+            vector = self._vector(c.T_VECTOR, v) if v >= 0 else unit * w.column(c.E_UNITS)[e]
             amounts = {names[d]: int(vector[d]) for d in range(len(names)) if vector[d]}
-            taken[self._inventory.ids[w.column(E_MACHINE)[e]]] = dict(sorted(amounts.items()))
+            taken[self._inventory.ids[w.column(c.E_MACHINE)[e]]] = dict(sorted(amounts.items()))
         return dict(sorted(taken.items()))
 
     def _vector(self, table: int, number: int) -> Array:
         return self._work.vectors(table, number + 1)[number]
 
     def _residual(self, slot: int, missing: int, unit: Resources) -> Resources:
-        if not self._work.column(N_DIVISIBLE)[slot]:
+        if not self._work.column(c.N_DIVISIBLE)[slot]:
             return tuple((name, missing * amount) for name, amount in unit) if missing > 0 else ()
         names = self._inventory.shapes.dimensions.names
-        gap = self._vector(T_NEED_AGGREGATE, slot)
+        gap = self._vector(c.T_NEED_AGGREGATE, slot)
         return tuple(sorted((names[d], int(gap[d])) for d in range(1, len(gap)) if gap[d] > 0))
 
     def _by_shape(self) -> Array:
         """All machines in any state but Failed, by shape, then by id."""
         w = self._work
-        machines = int(w.work.h[LEN_MACHINES])
-        state, rank = w.column(M_STATE, machines), w.column(M_RANK, machines)
+        machines = int(w.work.h[c.LEN_MACHINES])
+        state, rank = w.column(c.M_STATE, machines), w.column(c.M_RANK, machines)
         alive = np.flatnonzero((state != VACANT) & (state != MachineState.FAILED))
-        return alive[np.lexsort((rank[alive], w.column(M_SHAPE)[alive]))]
+        return alive[np.lexsort((rank[alive], w.column(c.M_SHAPE)[alive]))]
 
     def _could_hold(self, slot: int) -> bool:
         """Whether the whole fleet, empty and all this row's, would hold it within domain and skew."""
@@ -168,17 +131,17 @@ class Verdicts:
         first, last = needs.spread_start.view[needs.spread.view[slot] :][:2]
         if needs.spread_hard.view[first:last].any():
             machines = self._by_shape()
-            offers = int(w.work.h[ARENA]) + (LEVELS + last - first + 3) * (len(self._inventory.shapes) + 3)
-            w.reserve(dict.fromkeys(range(S_MACHINE, S_TURN + 1), len(machines)) | {T_ARENA: int(offers)})
-            w.work.h[LEN_SEATS], w.work.h[LEN_ARENA] = w.capacity(S_MACHINE), w.capacity(T_ARENA)
+            offers = int(w.work.h[c.ARENA]) + (LEVELS + last - first + 3) * (len(self._inventory.shapes) + 3)
+            w.reserve(dict.fromkeys(range(c.S_MACHINE, c.S_TURN + 1), len(machines)) | {c.T_ARENA: int(offers)})
+            w.work.h[c.LEN_SEATS], w.work.h[c.LEN_ARENA] = w.capacity(c.S_MACHINE), w.capacity(c.T_ARENA)
             return bool(could_hold(w.work, slot, machines))
-        return int(w.column(N_TOPOLOGY)[slot]) < 0 or bool(could_hold_in_one(w.work, slot))
+        return int(w.column(c.N_TOPOLOGY)[slot]) < 0 or bool(could_hold_in_one(w.work, slot))
 
     def _reason(self, slot: int) -> UnmetReason:
         w = self._work
-        divisible = w.column(N_DIVISIBLE)[slot]
+        divisible = w.column(c.N_DIVISIBLE)[slot]
         fleet = int(fleet_units(w.work, slot))
-        if fleet < 0 or (not divisible and fleet < w.column(N_ASKED)[slot]):
+        if fleet < 0 or (not divisible and fleet < w.column(c.N_ASKED)[slot]):
             return UnmetReason.NO_MATCHING_SUPPLY
         if not divisible and not self._could_hold(slot):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
@@ -194,7 +157,7 @@ class _Bought(NamedTuple):
 
 
 def _by_need(w: Tables, actions: Array, kind: int) -> dict[int, int]:
-    rows, counts = np.unique(w.column(A_NEED)[actions[w.column(A_KIND)[actions] == kind]], return_counts=True)
+    rows, counts = np.unique(w.column(c.A_NEED)[actions[w.column(c.A_KIND)[actions] == kind]], return_counts=True)
     return dict(zip(rows.tolist(), counts.tolist(), strict=True))
 
 
@@ -202,9 +165,9 @@ def _by_need(w: Tables, actions: Array, kind: int) -> dict[int, int]:
 def fleet_units(w: Work, need: int) -> int:
     """Units that the whole fleet, untouched and in any state but Failed, would hold; below 0 if nothing matches."""
     units, some = 0, False
-    for shape in range(w.h[LEN_SHAPES]):
-        if at(w, H_COUNT, shape) and is_eligible(w, need, shape):
+    for shape in range(w.h[c.LEN_SHAPES]):
+        if at(w, c.SHAPE_COUNT, shape) and is_eligible(w, need, shape):
             some = True
-            if not at(w, N_DIVISIBLE, need):
-                units += at(w, H_COUNT, shape) * fresh_units(w, need, shape)
+            if not at(w, c.N_DIVISIBLE, need):
+                units += at(w, c.SHAPE_COUNT, shape) * fresh_units(w, need, shape)
     return units if some else -1

@@ -1,12 +1,5 @@
 """The map of the heap that decisions work in: scalars, lengths, and where each column begins."""
 
-from typing import Any, NamedTuple, cast
-
-import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
-
 
 class _Places:
     """Numbers the places of the header, one group of names after the other."""
@@ -141,7 +134,9 @@ NARROW = _places.end
 (E_MACHINE, E_UNITS, E_VECTOR) = _places.take(3)
 
 # Cohorts of the free pool, and in which order their machines stand.
-(K_SHAPE, K_TIER, K_PROBABILITY, K_BUCKET, K_HEAD, K_LEFT, K_CLASS, K_BUYER) = _places.take(8)
+(COHORT_SHAPE, COHORT_TIER, COHORT_PROBABILITY, COHORT_BUCKET, COHORT_HEAD, COHORT_LEFT, COHORT_CLASS, COHORT_BUYER) = (
+    _places.take(8)
+)
 T_POOL = _places.take(1)[0]
 
 # Acquisitions.
@@ -160,7 +155,7 @@ WIDE = _places.end
 
 (M_NUMBER, M_PRICE) = _places.take(2)
 (N_ASKED, N_MISSING, N_NEAR, N_SAVED_MISSING) = _places.take(4)
-K_PRICE = _places.take(1)[0]
+COHORT_PRICE = _places.take(1)[0]
 A_OUTRANKED = _places.take(1)[0]
 
 # Clusters.
@@ -212,10 +207,10 @@ A_OUTRANKED = _places.take(1)[0]
 (D_BOUND, D_OWN, D_NEWEST, D_TOUCHED, D_EXTRA, D_EXTRA_TOUCHED, D_POOL) = _places.take(7)
 
 # Shapes.
-(H_COUNT, H_HELD, H_WANTED, H_POOL, H_LEFT, H_BEFORE) = _places.take(6)
+(SHAPE_COUNT, SHAPE_HELD, SHAPE_WANTED, SHAPE_POOL, SHAPE_LEFT, SHAPE_BEFORE) = _places.take(6)
 
 # Constraints of spreads.
-(P_TOPOLOGY, P_SKEW, P_HARD) = _places.take(3)
+(SPREAD_TOPOLOGY, SPREAD_SKEW, SPREAD_HARD) = _places.take(3)
 
 # Tables of vectors and lists.
 (
@@ -254,42 +249,8 @@ A_OUTRANKED = _places.take(1)[0]
 
 HEADER = _places.end
 
-# What this decision did to a cluster, in C_DISTURBED: it bought; or it lost or preempted machines.
-BOUGHT = cast("int", np.int64(1))
-ROBBED = cast("int", np.int64(2))
-
-# What a cluster's outcome depended on beyond its own machines and needs, in C_LOOKED.
-PRESENCE = cast("int", np.int64(1))
-TOTALS = cast("int", np.int64(2))
-
-# For arguments, numpy's and not Python's: for a literal argument numba would compile every function once more.
-NONE = cast("int", np.int64(-1))
-LARGE = cast("int", np.int64(1 << 62))
-NEVER = cast("int", np.int64(1 << 62))
-"""Newer than any binding: what a purchase counts as."""
-YES = cast("bool", np.bool_(True))
-NO = cast("bool", np.bool_(False))
-
-# Kinds of action, in A_KIND.
-BOOTSTRAP = cast("int", np.int64(0))
-PROVISION = cast("int", np.int64(1))
-PREEMPT = cast("int", np.int64(2))
-
-
-class Work(NamedTuple):
-    """What the compiled walks are given: one heap of whole numbers that holds every table, and who matches what.
-
-    `h` and `g` are the same memory, in 64 and in 32 bits; bytes are cut out of `g`. Few arguments where there would be
-    forty make calls cheap and compiling fast; `heap.py` reads and writes it.
-    """
-
-    h: Array
-    g: Array
-    matches: Array
-
-
 MACHINE_COLUMNS = (*range(M_STATE, M_DRAWN + 1), *range(M_SHAPE, M_COHORT + 1), M_NUMBER, M_PRICE)
-COHORT_COLUMNS = (*range(K_SHAPE, K_BUYER + 1), K_PRICE)
+COHORT_COLUMNS = (*range(COHORT_SHAPE, COHORT_BUYER + 1), COHORT_PRICE)
 ACTION_COLUMNS = (*range(A_KIND, A_COHORT + 1), A_OUTRANKED)
 
 

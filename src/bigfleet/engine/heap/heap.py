@@ -6,29 +6,30 @@ Where an index is unsigned, numba does not look whether it counts from the end.
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bigfleet.engine.heap.columns import (
-    ARENA,
-    HEADER,
-    LEN_ARENA,
-    LEN_SHAPES,
-    MOST_DOMAINS,
-    NARROW,
-    OVERFLOW,
-    SCALARS,
-    T_ARENA,
-    T_DOMAIN,
-    T_DOMAIN_RANK,
-    T_LEVEL,
-    WIDE,
-    WIDTH,
-    Array,
-    Work,
-)
+from bigfleet.engine.heap import columns as c
 from bigfleet.engine.jit import walk
+
+Array = npt.NDArray[Any]
+
+
+class Work(NamedTuple):
+    """What every walk is given as `w`: the heap, and which shapes match which requirement lists.
+
+    One argument stands for forty arrays: that makes calls cheap and compiling fast.
+    """
+
+    h: Array
+    """The heap in cells of 64 bits. It begins with the scalars and the header."""
+    g: Array
+    """The same memory in entries of 32 bits. Entries of 8 bits are cut out of these."""
+    matches: Array
+    """By requirement list and shape: 1 where a machine of the shape meets the list, else 0."""
+
 
 # A byte is found in its word by a shift, in either order of bytes.
 _WORD, _IN_WORD, _BITS, _BYTE = np.uint64(2), np.uint64(3), np.uint64(3), np.int64(255)
@@ -46,9 +47,9 @@ def at(w: Work, column: int, i: int) -> int:
     """One entry of a column."""
     entry: Any
     place = np.uint64(w.h[column] + i)
-    if column >= WIDE:
+    if column >= c.WIDE:
         entry = w.h[place]
-    elif column >= NARROW:
+    elif column >= c.NARROW:
         entry = np.int64(w.g[place])
     else:
         entry = (np.int64(w.g[place >> _WORD]) >> _shift(place)) & _BYTE
@@ -59,13 +60,19 @@ def at(w: Work, column: int, i: int) -> int:
 def put(w: Work, column: int, i: int, value: int) -> None:
     """Set one entry of a column."""
     place = np.uint64(w.h[column] + i)
-    if column >= WIDE:
+    if column >= c.WIDE:
         w.h[place] = value
-    elif column >= NARROW:
+    elif column >= c.NARROW:
         w.g[place] = value
     else:
         word, shift = place >> _WORD, _shift(place)
         w.g[word] = (w.g[word] & ~(_BYTE << shift)) | (np.int64(value) << shift)
+
+
+@walk
+def add(w: Work, column: int, i: int, amount: int) -> None:
+    """Add to one entry of a column."""
+    put(w, column, i, at(w, column, i) + amount)
 
 
 @walk
@@ -98,13 +105,19 @@ def sort(w: Work, keys: int, values: int, size: int) -> None:
 @walk
 def cell(w: Work, table: int, i: int, d: int) -> int:
     """One dimension of the i-th vector of a table."""
-    return w.h[np.uint64(w.h[table] + i * w.h[WIDTH] + d)]
+    return w.h[np.uint64(w.h[table] + i * w.h[c.WIDTH] + d)]
 
 
 @walk
 def put_cell(w: Work, table: int, i: int, d: int, value: int) -> None:
     """Set one dimension of the i-th vector of a table."""
-    w.h[np.uint64(w.h[table] + i * w.h[WIDTH] + d)] = value
+    w.h[np.uint64(w.h[table] + i * w.h[c.WIDTH] + d)] = value
+
+
+@walk
+def add_cell(w: Work, table: int, i: int, d: int, amount: int) -> None:
+    """Add to one dimension of the i-th vector of a table."""
+    put_cell(w, table, i, d, cell(w, table, i, d) + amount)
 
 
 @walk
@@ -117,37 +130,37 @@ def fill(w: Work, column: int, length: int, value: int) -> None:
 @walk
 def domain_at(w: Work, topology: int, shape: int) -> int:
     """The domain of a shape in a topology, NONE if it has none."""
-    return w.h[np.uint64(w.h[T_DOMAIN] + topology * w.h[LEN_SHAPES] + shape)]
+    return w.h[np.uint64(w.h[c.T_DOMAIN] + topology * w.h[c.LEN_SHAPES] + shape)]
 
 
 @walk
 def domain_rank_at(w: Work, topology: int, domain: int) -> int:
     """The place of a domain among all of its topology, by value."""
-    return w.h[w.h[T_DOMAIN_RANK] + topology * w.h[MOST_DOMAINS] + domain]
+    return w.h[w.h[c.T_DOMAIN_RANK] + topology * w.h[c.MOST_DOMAINS] + domain]
 
 
 @walk
 def level_at(w: Work, constraint: int, domain: int) -> int:
     """How far a spread has filled a domain, NONE if it is none of its domains."""
-    return w.h[w.h[T_LEVEL] + constraint * w.h[MOST_DOMAINS] + domain]
+    return w.h[w.h[c.T_LEVEL] + constraint * w.h[c.MOST_DOMAINS] + domain]
 
 
 @walk
 def put_level(w: Work, constraint: int, domain: int, value: int) -> None:
     """Set how far a spread has filled a domain."""
-    w.h[w.h[T_LEVEL] + constraint * w.h[MOST_DOMAINS] + domain] = value
+    w.h[w.h[c.T_LEVEL] + constraint * w.h[c.MOST_DOMAINS] + domain] = value
 
 
 @walk
 def room_in_arena(w: Work, size: int) -> int:
     """So many cells, all 0, for what is worked out once a decision; the first ones if no room is left."""
-    start = w.h[ARENA]
-    if start + size > w.h[LEN_ARENA]:
-        w.h[OVERFLOW] = LEN_ARENA
+    start = w.h[c.ARENA]
+    if start + size > w.h[c.LEN_ARENA]:
+        w.h[c.OVERFLOW] = c.LEN_ARENA
         return 0
-    w.h[ARENA] = start + size
+    w.h[c.ARENA] = start + size
     for i in range(start, start + size):
-        put(w, T_ARENA, i, 0)
+        put(w, c.T_ARENA, i, 0)
     return start
 
 
@@ -155,8 +168,8 @@ class Tables:
     """The heap seen from Python. Columns have room to spare and stay where they are until one outgrows it."""
 
     def __init__(self) -> None:
-        self._capacity = dict.fromkeys(range(SCALARS, HEADER), 0)
-        h = np.zeros(HEADER, np.int64)
+        self._capacity = dict.fromkeys(range(c.SCALARS, c.HEADER), 0)
+        h = np.zeros(c.HEADER, np.int64)
         self.work = Work(h, h.view(np.int32), np.zeros((1, 1), np.uint8))
         self.decision = 0
         """Which decision the tables show, counted."""
@@ -170,14 +183,14 @@ class Tables:
             if size > had[place]:
                 self._capacity[place] = max(size, had[place] * 3 // 2) if had[place] else size
         cells = {place: -(-size // _in_cell(place)) for place, size in self._capacity.items()}
-        h = np.zeros(HEADER + sum(cells.values()), np.int64)
-        h[:HEADER] = old.h[:HEADER]
-        begin = HEADER
+        h = np.zeros(c.HEADER + sum(cells.values()), np.int64)
+        h[: c.HEADER] = old.h[: c.HEADER]
+        begin = c.HEADER
         for place, size in cells.items():
             scale, before = _in_cell(place), int(old.h[place])
             source, target = _entries(old.h, place), _entries(h, place)
             # Of the arena only the beginning is in use.
-            length = min(had[place], int(old.h[ARENA])) if place == T_ARENA else had[place]
+            length = min(had[place], int(old.h[c.ARENA])) if place == c.T_ARENA else had[place]
             target[begin * scale : begin * scale + length] = source[before : before + length]
             h[place] = begin * scale
             begin += size
@@ -190,12 +203,12 @@ class Tables:
     def column(self, place: int, size: int | None = None) -> Array:
         """The beginning of a column, or all of it, as a view."""
         begin = int(self.work.h[place])
-        heap: Array = self.work.g if NARROW <= place < WIDE else _entries(self.work.h, place)
+        heap: Array = self.work.g if c.NARROW <= place < c.WIDE else _entries(self.work.h, place)
         return heap[begin : begin + (self._capacity[place] if size is None else size)]
 
     def vectors(self, table: int, count: int) -> Array:
         """The first vectors of a table, as a view."""
-        width = int(self.work.h[WIDTH])
+        width = int(self.work.h[c.WIDTH])
         return self.column(table, count * width).reshape(count, width)
 
     def capacity(self, place: int) -> int:
@@ -209,9 +222,9 @@ class Tables:
 
 def _in_cell(place: int) -> int:
     """How many entries of a column 64 bits hold."""
-    return 1 if place >= WIDE else 2 if place >= NARROW else 8
+    return 1 if place >= c.WIDE else 2 if place >= c.NARROW else 8
 
 
 def _entries(heap: Array, place: int) -> Array:
     """The heap as entries as wide as those of a column."""
-    return heap if place >= WIDE else heap.view(np.int32) if place >= NARROW else heap.view(np.uint8)
+    return heap if place >= c.WIDE else heap.view(np.int32) if place >= c.NARROW else heap.view(np.uint8)

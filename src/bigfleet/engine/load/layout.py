@@ -8,86 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    A_MACHINE,
-    ACTIONS,
-    ARENA,
-    C_DAEMONS,
-    C_DISTURBED,
-    C_EPOCH,
-    C_FIRST,
-    C_LIVE_TAIL,
-    E_MACHINE,
-    E_UNITS,
-    E_VECTOR,
-    ENTRIES,
-    LEN_ACTIONS,
-    LEN_ARENA,
-    LEN_CLUSTERS,
-    LEN_COHORTS,
-    LEN_ENTRIES,
-    LEN_MACHINES,
-    LEN_SEATS,
-    LEN_SLOTS,
-    LEN_VECTORS,
-    LEN_VICTIMS,
-    LISTING,
-    LOOSE,
-    M_ACTION,
-    M_BOUND,
-    M_CLUSTER,
-    M_COHORT,
-    M_DRAIN_SECONDS,
-    M_DRAWN,
-    M_FLAGS,
-    M_LATER,
-    M_LISTED,
-    M_NUMBER,
-    M_OWN,
-    M_PRICE,
-    M_PROBABILITY,
-    M_RANK,
-    M_SERVES,
-    M_SHAPE,
-    M_STAKES_INTERRUPTION,
-    M_STAKES_PRIORITY,
-    M_STAKES_RECLAMATION,
-    M_STAMP_INTERRUPTION,
-    M_STAMP_PRIORITY,
-    M_STAMP_RECLAMATION,
-    M_STATE,
-    M_STOOD,
-    MACHINE_COLUMNS,
-    N_ASKED,
-    N_COUNT,
-    N_RANK,
-    N_SAVED_MISSING,
-    N_WALK,
-    NEXT_BINDING,
-    NONE,
-    NOW,
-    OVERFLOW,
-    S_MACHINE,
-    S_TURN,
-    SEEN,
-    SPARES,
-    SPARES_IN_TURN,
-    T_CLUSTER_LEAST,
-    T_FREE,
-    T_KEY_NEED,
-    T_NEED_AGGREGATE,
-    T_SAVED_GAP,
-    T_SCORE_WEIGHTS,
-    T_STANDING,
-    T_VECTOR,
-    T_VICTIM,
-    VECTORS,
-    VERSION,
-    VICTIMS,
-    WIDTH,
-    Array,
-)
-from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Tables
+from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.load.pool import Pool
 from bigfleet.engine.load.rows import Rows
 from bigfleet.engine.load.structure import Structure
@@ -107,13 +30,13 @@ class Layout:
     def __init__(self, inventory: Inventory, needs: NeedsTable, daemons: DaemonSets) -> None:
         self._inventory, self._needs, self._daemons = inventory, needs, daemons
         self._room = {
-            LEN_ENTRIES: 1 << 10,
-            LEN_ACTIONS: 1 << 8,
-            LEN_COHORTS: 1 << 8,
-            LEN_SEATS: 1 << 12,
-            LEN_VECTORS: 1 << 6,
-            LEN_ARENA: 1 << 16,
-            LEN_VICTIMS: 1 << 10,
+            c.LEN_ENTRIES: 1 << 10,
+            c.LEN_ACTIONS: 1 << 8,
+            c.LEN_COHORTS: 1 << 8,
+            c.LEN_SEATS: 1 << 12,
+            c.LEN_VECTORS: 1 << 6,
+            c.LEN_ARENA: 1 << 16,
+            c.LEN_VICTIMS: 1 << 10,
         }
         self._forget()
 
@@ -141,7 +64,7 @@ class Layout:
         Lists and marks may have been left halfway.
         """
         h = self.tables.work.h
-        short = int(h[OVERFLOW])
+        short = int(h[c.OVERFLOW])
         self._room[short] = max(4 * self._room[short], int(h[short]) // 2)
         self._foundation = ()
 
@@ -180,22 +103,35 @@ class Layout:
         stale = self._rows.lay_clusters(clusters, clusters if anew else {*told, *self._rows.held}, count)
         rows = self._rows.number(order, stale | anew)
         self._reserve(len(inventory.ids), len(needs.need))
-        dirty = self.tables.column(C_DISTURBED, count) != 0
+        dirty = self.tables.column(c.C_DISTURBED, count) != 0
         changed, touched = self._lay_machines(dirty, now, anew=anew)
         self._rows.lay(clusters, order, now, rows, stale | anew)
         dirty |= stale
         self._pool.lay_policy(policy, now)
         self._pool.lay(policy, now, changed, self._structure.shown, self._rows.kinds)
         h = self.tables.work.h
-        h[NOW], h[NEXT_BINDING] = now, next_binding
-        h[[ACTIONS, OVERFLOW, SPARES, SPARES_IN_TURN, VERSION, ARENA, SEEN, LOOSE, VICTIMS, LISTING]] = 0
-        self.tables.column(C_DISTURBED, count)[:] = 0
+        h[c.NOW], h[c.NEXT_BINDING] = now, next_binding
+        h[
+            [
+                c.ACTIONS,
+                c.OVERFLOW,
+                c.SPARES,
+                c.SPARES_IN_TURN,
+                c.VERSION,
+                c.ARENA,
+                c.SEEN,
+                c.LOOSE,
+                c.VICTIMS,
+                c.LISTING,
+            ]
+        ] = 0
+        self.tables.column(c.C_DISTURBED, count)[:] = 0
         if full or anew:
             dirty[:] = True
         wake.wake(self.tables.work, dirty)
         awake = dirty[needs.cluster.view[order]]
         rows = order[awake]
-        former = int(self.tables.column(N_COUNT)[rows].sum(dtype=np.int64))
+        former = int(self.tables.column(c.N_COUNT)[rows].sum(dtype=np.int64))
         wake.reset(self.tables.work, rows, dirty)
         self._make_room(former, order[~awake])
         self.awake, self.touched = dirty, touched | dirty
@@ -205,20 +141,20 @@ class Layout:
     def _make_room(self, former: int, asleep: Array) -> None:
         """Where those who decide anew, and had so many entries, may lack room for them, move up what others keep."""
         t, h = self.tables, self.tables.work.h
-        entries, vectors = int(h[ENTRIES]), int(h[VECTORS])
-        free = int(h[LEN_ENTRIES]) - entries
-        if len(asleep) and free > 2 * former + h[LEN_ENTRIES] // 16 and 2 * vectors < h[LEN_VECTORS]:
+        entries, vectors = int(h[c.ENTRIES]), int(h[c.VECTORS])
+        free = int(h[c.LEN_ENTRIES]) - entries
+        if len(asleep) and free > 2 * former + h[c.LEN_ENTRIES] // 16 and 2 * vectors < h[c.LEN_VECTORS]:
             return
-        taken = (t.column(place, entries).copy() for place in (E_MACHINE, E_UNITS, E_VECTOR))
-        wake.move_up(t.work, asleep, *taken, t.vectors(T_VECTOR, vectors).copy())
+        taken = (t.column(place, entries).copy() for place in (c.E_MACHINE, c.E_UNITS, c.E_VECTOR))
+        wake.move_up(t.work, asleep, *taken, t.vectors(c.T_VECTOR, vectors).copy())
 
     def _reserve_clusters(self, clusters: int) -> None:
         """Make room for all clusters, and begin new ones with nothing."""
         width, t = self._width, self.tables
-        sizes = dict.fromkeys(range(C_DAEMONS, C_EPOCH + 1), clusters)
-        t.reserve(sizes | {T_CLUSTER_LEAST: clusters * width})
-        t.work.h[WIDTH], t.work.h[LEN_CLUSTERS] = width, clusters
-        for place in range(C_FIRST, C_LIVE_TAIL + 1):
+        sizes = dict.fromkeys(range(c.C_DAEMONS, c.C_EPOCH + 1), clusters)
+        t.reserve(sizes | {c.T_CLUSTER_LEAST: clusters * width})
+        t.work.h[c.WIDTH], t.work.h[c.LEN_CLUSTERS] = width, clusters
+        for place in range(c.C_FIRST, c.C_LIVE_TAIL + 1):
             t.column(place)[self._clusters : clusters] = NONE
         self._rows.widen(clusters)
         self._clusters = clusters
@@ -227,30 +163,30 @@ class Layout:
         """Make room for all machines and rows, and begin what is new with nothing."""
         width, room, t = self._width, self._room, self.tables
         sizes = self._rows.sizes()
-        sizes |= dict.fromkeys(MACHINE_COLUMNS, machines)
-        sizes |= dict.fromkeys(range(N_RANK, N_WALK + 1), slots)
-        sizes |= dict.fromkeys(range(N_ASKED, N_SAVED_MISSING + 1), slots)
-        sizes |= dict.fromkeys((E_MACHINE, E_VECTOR, E_UNITS), room[LEN_ENTRIES] + machines * 3 // 2 + slots)
-        sizes |= dict.fromkeys(range(S_MACHINE, S_TURN + 1), room[LEN_SEATS])
+        sizes |= dict.fromkeys(c.MACHINE_COLUMNS, machines)
+        sizes |= dict.fromkeys(range(c.N_RANK, c.N_WALK + 1), slots)
+        sizes |= dict.fromkeys(range(c.N_ASKED, c.N_SAVED_MISSING + 1), slots)
+        sizes |= dict.fromkeys((c.E_MACHINE, c.E_VECTOR, c.E_UNITS), room[c.LEN_ENTRIES] + machines * 3 // 2 + slots)
+        sizes |= dict.fromkeys(range(c.S_MACHINE, c.S_TURN + 1), room[c.LEN_SEATS])
         sizes |= {
-            T_FREE: machines * width,
-            T_NEED_AGGREGATE: slots * width,
-            T_VECTOR: room[LEN_VECTORS] * width,
-            T_VICTIM: room[LEN_VICTIMS],
-            T_STANDING: room[LEN_VICTIMS],
-            T_SAVED_GAP: width,
-            T_SCORE_WEIGHTS: 4,
-            T_KEY_NEED: len(self._inventory.keys),
+            c.T_FREE: machines * width,
+            c.T_NEED_AGGREGATE: slots * width,
+            c.T_VECTOR: room[c.LEN_VECTORS] * width,
+            c.T_VICTIM: room[c.LEN_VICTIMS],
+            c.T_STANDING: room[c.LEN_VICTIMS],
+            c.T_SAVED_GAP: width,
+            c.T_SCORE_WEIGHTS: 4,
+            c.T_KEY_NEED: len(self._inventory.keys),
         }
         t.reserve(sizes)
         h = t.work.h
-        h[LEN_MACHINES], h[LEN_SLOTS] = machines, slots
-        h[LEN_ENTRIES], h[LEN_SEATS] = t.capacity(E_MACHINE), t.capacity(S_MACHINE)
-        h[LEN_VECTORS], h[LEN_VICTIMS] = t.capacity(T_VECTOR) // width, t.capacity(T_VICTIM)
+        h[c.LEN_MACHINES], h[c.LEN_SLOTS] = machines, slots
+        h[c.LEN_ENTRIES], h[c.LEN_SEATS] = t.capacity(c.E_MACHINE), t.capacity(c.S_MACHINE)
+        h[c.LEN_VECTORS], h[c.LEN_VICTIMS] = t.capacity(c.T_VECTOR) // width, t.capacity(c.T_VICTIM)
         old_machines, old_slots = self._count
-        for place in (M_LISTED, M_ACTION, M_SERVES, M_STOOD, M_COHORT):
+        for place in (c.M_LISTED, c.M_ACTION, c.M_SERVES, c.M_STOOD, c.M_COHORT):
             t.column(place)[old_machines:machines] = NONE
-        t.column(N_RANK)[old_slots:slots] = NONE
+        t.column(c.N_RANK)[old_slots:slots] = NONE
         self._count = machines, slots
 
     def _lay_machines(self, dirty: Array, now: int, *, anew: bool) -> tuple[Array, Array]:
@@ -264,37 +200,37 @@ class Layout:
         if anew:
             told = moved = np.arange(machines)
         changed = told
-        undone = np.unique(t.column(A_MACHINE, int(t.work.h[ACTIONS])))
+        undone = np.unique(t.column(c.A_MACHINE, int(t.work.h[c.ACTIONS])))
         if len(undone):
-            t.column(M_ACTION)[undone] = NONE
-            t.column(M_DRAWN)[undone] = 0
+            t.column(c.M_ACTION)[undone] = NONE
+            t.column(c.M_DRAWN)[undone] = 0
             changed, moved = np.union1d(changed, undone), np.union1d(moved, undone)
         for place, column in (
-            (M_SHAPE, inventory.shape),
-            (M_STATE, inventory.state),
-            (M_CLUSTER, inventory.cluster),
-            (M_BOUND, inventory.bound),
-            (M_NUMBER, inventory.number),
-            (M_OWN, inventory.own),
-            (M_PRICE, inventory.price),
-            (M_PROBABILITY, inventory.probability),
-            (M_FLAGS, inventory.flags),
-            (M_RANK, inventory.rank),
-            (M_DRAIN_SECONDS, inventory.drain_seconds),
-            (M_STAMP_PRIORITY, inventory.stamp_priority),
-            (M_STAMP_INTERRUPTION, inventory.stamp_interruption),
-            (M_STAMP_RECLAMATION, inventory.stamp_reclamation),
-            (M_STAKES_PRIORITY, inventory.stakes_priority),
-            (M_STAKES_INTERRUPTION, inventory.stakes_interruption),
-            (M_STAKES_RECLAMATION, inventory.stakes_reclamation),
+            (c.M_SHAPE, inventory.shape),
+            (c.M_STATE, inventory.state),
+            (c.M_CLUSTER, inventory.cluster),
+            (c.M_BOUND, inventory.bound),
+            (c.M_NUMBER, inventory.number),
+            (c.M_OWN, inventory.own),
+            (c.M_PRICE, inventory.price),
+            (c.M_PROBABILITY, inventory.probability),
+            (c.M_FLAGS, inventory.flags),
+            (c.M_RANK, inventory.rank),
+            (c.M_DRAIN_SECONDS, inventory.drain_seconds),
+            (c.M_STAMP_PRIORITY, inventory.stamp_priority),
+            (c.M_STAMP_INTERRUPTION, inventory.stamp_interruption),
+            (c.M_STAMP_RECLAMATION, inventory.stamp_reclamation),
+            (c.M_STAKES_PRIORITY, inventory.stakes_priority),
+            (c.M_STAKES_INTERRUPTION, inventory.stakes_interruption),
+            (c.M_STAKES_RECLAMATION, inventory.stakes_reclamation),
         ):
             if len(changed) == machines:
                 t.column(place, machines)[:] = column.view
             else:
                 t.column(place)[changed] = column.view[changed]
-        t.column(M_LATER, machines)[:] = inventory.not_before.view > now
+        t.column(c.M_LATER, machines)[:] = inventory.not_before.view > now
         if inventory.rankings != self._rankings:
-            t.column(M_RANK, machines)[:] = inventory.rank.view
+            t.column(c.M_RANK, machines)[:] = inventory.rank.view
             self._rankings = inventory.rankings
         touched = dirty.copy()
         bound = inventory.bound.view[changed]

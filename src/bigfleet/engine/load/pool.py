@@ -4,42 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    A_KIND,
-    ACTION_COLUMNS,
-    COHORT_COLUMNS,
-    FIRST_CLASS,
-    FIRST_SPARE,
-    H_COUNT,
-    H_HELD,
-    H_POOL,
-    K_BUCKET,
-    K_BUYER,
-    K_CLASS,
-    K_HEAD,
-    K_LEFT,
-    K_PRICE,
-    K_PROBABILITY,
-    K_SHAPE,
-    K_TIER,
-    KIND_ELIGIBLE,
-    KIND_POOL,
-    LEN_ACTIONS,
-    LEN_ARENA,
-    LEN_COHORTS,
-    M_COHORT,
-    M_DRAWN,
-    MOST_DOMAINS,
-    NONE,
-    T_ARENA,
-    T_COHORT_LIST,
-    T_COHORT_LIST_OFFSET,
-    T_COHORT_LIST_START,
-    T_POOL,
-    T_SCORE_WEIGHTS,
-    Array,
-)
-from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Tables
+from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.records import Policy
 from bigfleet.engine.tables.inventory import Inventory
 from bigfleet.engine.tables.needs import NeedsTable
@@ -68,8 +35,8 @@ class Pool:
         """Show the weights of a victim's score, and which shapes are held out."""
         shapes, t = self._inventory.shapes, self._tables
         weights = (policy.weight_priority, policy.weight_drain, policy.weight_interrupt, policy.weight_reclaim)
-        t.column(T_SCORE_WEIGHTS, 4)[:] = [round(weight * _BILLION) for weight in weights]
-        held = t.column(H_HELD)
+        t.column(c.T_SCORE_WEIGHTS, 4)[:] = [round(weight * _BILLION) for weight in weights]
+        held = t.column(c.SHAPE_HELD)
         held[:] = 0
         for (instance_type, zone, capacity_type), until in policy.held_out_shapes.items():
             if until > now:
@@ -85,34 +52,34 @@ class Pool:
         machines, known, kinds = len(inventory.ids), max(1, len(inventory.shapes)), max(1, kinds)
         shape, state = inventory.shape.view, inventory.state.view
         alive = (state != 0) & (state != MachineState.FAILED)
-        t.column(H_COUNT, known)[:] = np.bincount(shape[alive], minlength=known)
-        held = t.column(H_HELD, known)
+        t.column(c.SHAPE_COUNT, known)[:] = np.bincount(shape[alive], minlength=known)
+        held = t.column(c.SHAPE_HELD, known)
         shown = {} if self._stands(now, changed, structure, held) else self._sort(now, structure, held)
-        size = len(self._left) + len(self._members) + 1 + self._room[LEN_COHORTS]
+        size = len(self._left) + len(self._members) + 1 + self._room[c.LEN_COHORTS]
         # What may be given back is tried as if it were free.
         size += machines * policy.reclaim_percent // 100
-        sizes = dict.fromkeys(COHORT_COLUMNS, size)
-        sizes |= dict.fromkeys(ACTION_COLUMNS, len(self._members) + self._room[LEN_ACTIONS])
-        sizes |= dict.fromkeys(range(KIND_POOL, KIND_ELIGIBLE + 1), kinds)
+        sizes = dict.fromkeys(c.COHORT_COLUMNS, size)
+        sizes |= dict.fromkeys(c.ACTION_COLUMNS, len(self._members) + self._room[c.LEN_ACTIONS])
+        sizes |= dict.fromkeys(range(c.KIND_POOL, c.KIND_ELIGIBLE + 1), kinds)
         # Totals and lists of domains, one set a kind of gang at most, machines with room, and offers to a spread row.
-        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[MOST_DOMAINS])) + 12 * known + 4 * len(self._needs)
-        sizes |= {place: values.size for place, values in shown.items() if place not in COHORT_COLUMNS}
-        sizes |= {T_POOL: 2 * len(self._members) + size, T_ARENA: self._room[LEN_ARENA] + arena}
+        arena = min(_LARGEST_ARENA, 3 * kinds * int(t.work.h[c.MOST_DOMAINS])) + 12 * known + 4 * len(self._needs)
+        sizes |= {place: values.size for place, values in shown.items() if place not in c.COHORT_COLUMNS}
+        sizes |= {c.T_POOL: 2 * len(self._members) + size, c.T_ARENA: self._room[c.LEN_ARENA] + arena}
         t.reserve(sizes)
         for place, values in shown.items():
             t.column(place, values.size)[:] = values
         h = t.work.h
-        h[LEN_ACTIONS], h[LEN_ARENA] = t.capacity(A_KIND), t.capacity(T_ARENA)
-        h[FIRST_CLASS], h[FIRST_SPARE], h[LEN_COHORTS] = self._cohort_count, len(self._left), size
+        h[c.LEN_ACTIONS], h[c.LEN_ARENA] = t.capacity(c.A_KIND), t.capacity(c.T_ARENA)
+        h[c.FIRST_CLASS], h[c.FIRST_SPARE], h[c.LEN_COHORTS] = self._cohort_count, len(self._left), size
         self._begin(size)
-        for place in range(KIND_POOL, KIND_ELIGIBLE + 1):
+        for place in range(c.KIND_POOL, c.KIND_ELIGIBLE + 1):
             t.column(place, kinds)[:] = NONE
 
     def _stands(self, now: int, changed: Array, structure: tuple[int, ...], held: Array) -> bool:
         """Whether the pool is what it was: no change has reached a machine that is or was in it."""
         if structure != self._sorted or now >= self._due or not np.array_equal(held, self._held):
             return False
-        if (self._tables.column(M_COHORT)[changed] != NONE).any():
+        if (self._tables.column(c.M_COHORT)[changed] != NONE).any():
             return False
         inventory = self._inventory
         return not ((inventory.bound.view[changed] < 0) & (_TIERS[inventory.state.view[changed]] != _NO_TIER)).any()
@@ -121,12 +88,12 @@ class Pool:
         """Sort the pool into cohorts and classes, to be shown in these columns."""
         inventory, t = self._inventory, self._tables
         shape, state = inventory.shape.view, inventory.state.view
-        t.column(M_COHORT)[self._members] = NONE
+        t.column(c.M_COHORT)[self._members] = NONE
         free = np.flatnonzero((inventory.bound.view < 0) & (_TIERS[state] != _NO_TIER))
         later = inventory.not_before.view[free].astype(np.int64)
         self._due = int(later[later > now].min(initial=np.iinfo(np.int64).max))
         rows = free[(later <= now) & (held[shape[free]] == 0)]
-        t.column(H_POOL, len(held))[:] = np.bincount(shape[rows], minlength=len(held))
+        t.column(c.SHAPE_POOL, len(held))[:] = np.bincount(shape[rows], minlength=len(held))
         cohort, leader, group = self._cohorts(rows, _TIERS[state[rows]].astype(np.int64), structure)
         by_rank = _places(rows, inventory.by_id, len(shape))
         grouped = group[cohort]
@@ -138,27 +105,27 @@ class Pool:
         self._left = np.concatenate([np.bincount(cohort, minlength=cohorts), np.bincount(grouped, minlength=classes)])
         self._members, self._cohort_count = rows, cohorts
         self._sorted, self._held = structure, held.copy()
-        t.column(M_COHORT)[rows] = cohort
-        t.column(M_DRAWN)[rows] = 0
+        t.column(c.M_COHORT)[rows] = cohort
+        t.column(c.M_DRAWN)[rows] = 0
         return {
-            K_SHAPE: shape[first],
-            K_TIER: _TIERS[state[first]],
-            K_PRICE: inventory.price.view[first],
-            K_PROBABILITY: inventory.probability.view[first],
-            K_BUCKET: inventory.stamp_reclamation.view[first],
-            K_CLASS: cohorts + group,
-            T_POOL: rows[order],
+            c.COHORT_SHAPE: shape[first],
+            c.COHORT_TIER: _TIERS[state[first]],
+            c.COHORT_PRICE: inventory.price.view[first],
+            c.COHORT_PROBABILITY: inventory.probability.view[first],
+            c.COHORT_BUCKET: inventory.stamp_reclamation.view[first],
+            c.COHORT_CLASS: cohorts + group,
+            c.T_POOL: rows[order],
             **self._cohort_lists(shape[first[:cohorts]]),
         }
 
     def _begin(self, size: int) -> None:
         """Let nobody have drawn from any cohort, and no spare be there yet."""
         t, real = self._tables, len(self._left)
-        t.column(K_LEFT, real)[:] = self._left
-        t.column(K_HEAD, real)[:] = np.cumsum(self._left) - self._left
-        t.column(K_HEAD)[real:size] = np.arange(2 * len(self._members), 2 * len(self._members) + size - real)
-        t.column(K_LEFT)[real:size] = 0
-        t.column(K_BUYER, size)[:] = NONE
+        t.column(c.COHORT_LEFT, real)[:] = self._left
+        t.column(c.COHORT_HEAD, real)[:] = np.cumsum(self._left) - self._left
+        t.column(c.COHORT_HEAD)[real:size] = np.arange(2 * len(self._members), 2 * len(self._members) + size - real)
+        t.column(c.COHORT_LEFT)[real:size] = 0
+        t.column(c.COHORT_BUYER, size)[:] = NONE
 
     def _cohorts(self, rows: Array, tier: Array, structure: tuple[int, ...]) -> tuple[Array, Array, Array]:
         """Each row's cohort, one row of each cohort, and each cohort's class."""
@@ -200,9 +167,9 @@ class Pool:
             starts.append(listed + np.cumsum(np.bincount(places[inside], minlength=topologies.count(topology))))
             listed += len(inside)
         return {
-            T_COHORT_LIST: np.concatenate([np.zeros(0, np.int64), *lists]),
-            T_COHORT_LIST_START: np.concatenate(starts),
-            T_COHORT_LIST_OFFSET: np.array(offsets, np.int64),
+            c.T_COHORT_LIST: np.concatenate([np.zeros(0, np.int64), *lists]),
+            c.T_COHORT_LIST_START: np.concatenate(starts),
+            c.T_COHORT_LIST_OFFSET: np.array(offsets, np.int64),
         }
 
 

@@ -5,38 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    C_DAEMONS,
-    C_PARTIAL,
-    C_REPORTED,
-    N_ACTS,
-    N_ASKED,
-    N_CLUSTER,
-    N_COUNT,
-    N_DESK,
-    N_DIVISIBLE,
-    N_INTERRUPTION,
-    N_KIND,
-    N_LIMIT,
-    N_OWN,
-    N_PRIORITY,
-    N_RANK,
-    N_RECLAMATION,
-    N_REQUIREMENT,
-    N_SPREAD,
-    N_TOPOLOGY,
-    N_TWIN,
-    N_UNIT,
-    N_WALK,
-    NONE,
-    R_EPOCH,
-    R_LAST,
-    T_NEED_AGGREGATE,
-    W_BITS,
-    W_EPOCH,
-    Array,
-)
-from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Tables
+from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.records import ClusterRecord
 from bigfleet.engine.tables.inventory import Inventory
 from bigfleet.engine.tables.needs import NeedsTable
@@ -66,7 +37,7 @@ class Rows:
         self._desks: dict[int, int] = {}
         self._kinds: dict[int, int] = {}
         self._live = np.zeros(0, np.uint8)
-        self._begun = {W_EPOCH: 0, R_EPOCH: 0}
+        self._begun = {c.W_EPOCH: 0, c.R_EPOCH: 0}
 
     @property
     def kinds(self) -> int:
@@ -98,15 +69,15 @@ class Rows:
         cluster, kind = needs.cluster.view[rows].astype(np.int64), needs.kind.view[rows].astype(np.int64)
         return Numbered(
             rows,
-            _numbers(self._kinds, kind << 32 | self._tables.column(C_DAEMONS)[cluster]),
+            _numbers(self._kinds, kind << 32 | self._tables.column(c.C_DAEMONS)[cluster]),
             _numbers(self._walks, cluster << 32 | kind),
             _numbers(self._desks, cluster << 32 | needs.requirement.view[rows]),
         )
 
     def sizes(self) -> dict[int, int]:
         """The room that lists of machines take."""
-        sizes = dict.fromkeys(range(W_EPOCH, W_BITS + 1), len(self._walks))
-        return sizes | dict.fromkeys(range(R_EPOCH, R_LAST + 1), len(self._desks))
+        sizes = dict.fromkeys(range(c.W_EPOCH, c.W_BITS + 1), len(self._walks))
+        return sizes | dict.fromkeys(range(c.R_EPOCH, c.R_LAST + 1), len(self._desks))
 
     def lay(
         self, clusters: Mapping[str, ClusterRecord], order: Array, now: int, numbered: Numbered, stale: Array
@@ -114,36 +85,36 @@ class Rows:
         """Show these rows, which are all of the stale clusters."""
         needs, t, rows = self._needs, self._tables, numbered.rows
         if order is not self.order:
-            t.column(N_RANK)[:] = NONE
-            t.column(N_RANK)[order] = np.arange(len(order))
+            t.column(c.N_RANK)[:] = NONE
+            t.column(c.N_RANK)[order] = np.arange(len(order))
             self.order = order
         if not stale.any():
             return
         for place, column in (
-            (N_CLUSTER, needs.cluster),
-            (N_REQUIREMENT, needs.requirement),
-            (N_UNIT, needs.unit),
-            (N_ASKED, needs.asked),
-            (N_OWN, needs.own),
-            (N_LIMIT, needs.limit),
-            (N_PRIORITY, needs.priority),
-            (N_INTERRUPTION, needs.interruption),
-            (N_RECLAMATION, needs.reclamation),
-            (N_TOPOLOGY, needs.topology),
-            (N_SPREAD, needs.spread),
-            (N_DIVISIBLE, needs.divisible),
+            (c.N_CLUSTER, needs.cluster),
+            (c.N_REQUIREMENT, needs.requirement),
+            (c.N_UNIT, needs.unit),
+            (c.N_ASKED, needs.asked),
+            (c.N_OWN, needs.own),
+            (c.N_LIMIT, needs.limit),
+            (c.N_PRIORITY, needs.priority),
+            (c.N_INTERRUPTION, needs.interruption),
+            (c.N_RECLAMATION, needs.reclamation),
+            (c.N_TOPOLOGY, needs.topology),
+            (c.N_SPREAD, needs.spread),
+            (c.N_DIVISIBLE, needs.divisible),
         ):
             t.column(place)[rows] = column.view[rows]
-        t.column(N_COUNT)[rows] = 0
-        t.column(N_KIND)[rows], t.column(N_DESK)[rows] = numbered.kinds, numbered.desks
+        t.column(c.N_COUNT)[rows] = 0
+        t.column(c.N_KIND)[rows], t.column(c.N_DESK)[rows] = numbered.kinds, numbered.desks
         for place, had in self._begun.items():
             t.column(place)[had:] = NONE
             self._begun[place] = t.capacity(place)
         cluster, walks = needs.cluster.view[rows], numbered.walks
         walks[(needs.limit.view[rows] > 0) | (needs.divisible.view[rows] == 1)] = NONE
-        t.column(N_WALK)[rows] = walks
-        t.column(N_TWIN)[rows] = _twins(rows, cluster, needs.fingerprint.view[rows], needs.limit.view[rows])
-        t.column(N_ACTS)[rows] = self._live[cluster]
+        t.column(c.N_WALK)[rows] = walks
+        t.column(c.N_TWIN)[rows] = _twins(rows, cluster, needs.fingerprint.view[rows], needs.limit.view[rows])
+        t.column(c.N_ACTS)[rows] = self._live[cluster]
         if self.held:
             self._hold_out(rows, clusters, now)
         self._lay_divisible(rows)
@@ -158,14 +129,14 @@ class Rows:
         if before is not None and not held and not record.held_out and _is_alike(before, record):
             return False
         number, t = self._inventory.clusters.intern(record.id), self._tables
-        t.column(C_DAEMONS)[number] = self._daemons.intern(record.daemons)
-        t.column(C_REPORTED)[number], t.column(C_PARTIAL)[number] = record.reported, record.partial
+        t.column(c.C_DAEMONS)[number] = self._daemons.intern(record.daemons)
+        t.column(c.C_REPORTED)[number], t.column(c.C_PARTIAL)[number] = record.reported, record.partial
         self._live[number] = record.live
         return True
 
     def _hold_out(self, rows: Array, clusters: Mapping[str, ClusterRecord], now: int) -> None:
         """Let no row act whose fingerprint is held out."""
-        needs, acts = self._needs, self._tables.column(N_ACTS)
+        needs, acts = self._needs, self._tables.column(c.N_ACTS)
         cluster, fingerprint = needs.cluster.view[rows], needs.fingerprint.view[rows]
         for name in self.held:
             number = self._inventory.clusters.intern(name)
@@ -175,7 +146,7 @@ class Rows:
 
     def _lay_divisible(self, rows: Array) -> None:
         """Show what divisible rows ask for."""
-        needs, gap = self._needs, self._tables.vectors(T_NEED_AGGREGATE, len(self._needs.need))
+        needs, gap = self._needs, self._tables.vectors(c.T_NEED_AGGREGATE, len(self._needs.need))
         for slot in rows[needs.divisible.view[rows] == 1].tolist():
             gap[slot] = 0
             need = needs.need[slot]

@@ -1,30 +1,8 @@
 """Acquire: what a need buys of the free pool, machine after machine. Compiled; section 5."""
 
-from bigfleet.engine.heap.columns import (
-    ACTIONS,
-    BOOTSTRAP,
-    E_MACHINE,
-    E_UNITS,
-    K_BUYER,
-    K_LEFT,
-    K_SHAPE,
-    LEN_ACTIONS,
-    M_SHAPE,
-    M_STATE,
-    N_ACTS,
-    N_COUNT,
-    N_DIVISIBLE,
-    N_FIRST,
-    N_MISSING,
-    N_SPREAD,
-    NEVER,
-    NONE,
-    OVERFLOW,
-    PROVISION,
-    T_SPREAD_START,
-    Work,
-)
-from bigfleet.engine.heap.heap import at
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, at
+from bigfleet.engine.heap.values import BOOTSTRAP, NEVER, NONE, PROVISION
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.bind import DELETING, SPECULATIVE, bind, evict
 from bigfleet.engine.walks.capacity import fitting_units, fresh_units
@@ -67,7 +45,7 @@ def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, flo
         price = price_for_gap(w, need, cohort)
         if price < 0:
             continue
-        most = max(most, fresh_units(w, need, at(w, K_SHAPE, cohort)))
+        most = max(most, fresh_units(w, need, at(w, c.COHORT_SHAPE, cohort)))
         if best == NONE or is_better(w, need, cohort, best, price, best_price):
             second, second_price = best, best_price
             best, best_price = cohort, price
@@ -79,13 +57,13 @@ def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, flo
 @walk
 def buy(w: Work, need: int, cohort: int) -> int:
     """Bind the cohort's first machine, NONE without room to note it; what is not there yet must be created first."""
-    if w.h[ACTIONS] >= w.h[LEN_ACTIONS]:
-        w.h[OVERFLOW] = LEN_ACTIONS
+    if w.h[c.ACTIONS] >= w.h[c.LEN_ACTIONS]:
+        w.h[c.OVERFLOW] = c.LEN_ACTIONS
         return NONE
     machine = draw(w, cohort)
-    if at(w, K_BUYER, cohort) != NONE:
+    if at(w, c.COHORT_BUYER, cohort) != NONE:
         evict(w, machine)
-    state = at(w, M_STATE, machine)
+    state = at(w, c.M_STATE, machine)
     created = state == SPECULATIVE or state == DELETING
     bind(w, need, machine, PROVISION if created else BOOTSTRAP, 0, 0)
     return machine
@@ -94,14 +72,14 @@ def buy(w: Work, need: int, cohort: int) -> int:
 @walk
 def acquire(w: Work, need: int, domain: int, again: bool) -> None:
     """Buy machine after machine until nothing is missing or nothing is to be had."""
-    if not at(w, N_ACTS, need):
+    if not at(w, c.N_ACTS, need):
         return
-    spread = at(w, N_SPREAD, need)
-    if at(w, T_SPREAD_START, spread) < at(w, T_SPREAD_START, spread + 1):
+    spread = at(w, c.N_SPREAD, need)
+    if at(w, c.T_SPREAD_START, spread) < at(w, c.T_SPREAD_START, spread + 1):
         _acquire_evenly(w, need, domain, again)
         return
-    in_bulk = not at(w, N_DIVISIBLE, need)
-    while at(w, N_MISSING, need) > 0:
+    in_bulk = not at(w, c.N_DIVISIBLE, need)
+    while at(w, c.N_MISSING, need) > 0:
         cohort, price, second, second_price, most = best_cohorts(w, need, domain, again)
         if cohort == NONE:
             return
@@ -110,13 +88,13 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
             machine = buy(w, need, cohort)
             if machine == NONE:
                 return
-            if at(w, N_DIVISIBLE, need):
+            if at(w, c.N_DIVISIBLE, need):
                 if not take_divisible(w, need, machine):
                     return
             else:
-                take(w, need, machine, min(fitting_units(w, need, machine), at(w, N_MISSING, need)))
+                take(w, need, machine, min(fitting_units(w, need, machine), at(w, c.N_MISSING, need)))
             # As long as no machine holds more than is missing, no price moves, and the best stays so but for its id.
-            more = in_bulk and at(w, N_MISSING, need) >= max(most, 1) and at(w, K_LEFT, cohort) > 0
+            more = in_bulk and at(w, c.N_MISSING, need) >= max(most, 1) and at(w, c.COHORT_LEFT, cohort) > 0
             more = more and (second == NONE or is_better(w, need, cohort, second, price, second_price))
 
 
@@ -124,13 +102,13 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
 def _acquire_evenly(w: Work, need: int, domain: int, again: bool) -> None:
     """The same for a row that would rather be spread: of offers that cost alike, those in its emptiest domains."""
     empty_levels(w)
-    for e in range(at(w, N_FIRST, need), at(w, N_FIRST, need) + at(w, N_COUNT, need)):
-        raise_levels(w, need, at(w, M_SHAPE, at(w, E_MACHINE, e)), at(w, E_UNITS, e))
+    for e in range(at(w, c.N_FIRST, need), at(w, c.N_FIRST, need) + at(w, c.N_COUNT, need)):
+        raise_levels(w, need, at(w, c.M_SHAPE, at(w, c.E_MACHINE, e)), at(w, c.E_UNITS, e))
     make_room_for_cohorts(w, need, domain, again)
     most = NEVER
-    while at(w, N_MISSING, need) > 0 and not w.h[OVERFLOW]:
+    while at(w, c.N_MISSING, need) > 0 and not w.h[c.OVERFLOW]:
         # As long as no machine holds more than is missing, no price moves.
-        if at(w, N_MISSING, need) < most:
+        if at(w, c.N_MISSING, need) < most:
             most = offer_cohorts(w, need, domain, again)
         offer = first_offer(w, need)
         if offer == NONE:
@@ -139,7 +117,7 @@ def _acquire_evenly(w: Work, need: int, domain: int, again: bool) -> None:
         if machine == NONE:
             return
         settle_first(w, need)
-        units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
+        units = min(fitting_units(w, need, machine), at(w, c.N_MISSING, need))
         take(w, need, machine, units)
-        raise_levels(w, need, at(w, M_SHAPE, machine), units)
+        raise_levels(w, need, at(w, c.M_SHAPE, machine), units)
     let_go(w)

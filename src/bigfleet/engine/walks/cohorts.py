@@ -1,46 +1,8 @@
 """The market: the cohorts of the free pool, cheapest for what they close of a gap first. Compiled; section 5."""
 
-from bigfleet.engine.heap.columns import (
-    C_DAEMONS,
-    FIRST_CLASS,
-    FIRST_SPARE,
-    K_BUCKET,
-    K_BUYER,
-    K_CLASS,
-    K_HEAD,
-    K_LEFT,
-    K_PRICE,
-    K_PROBABILITY,
-    K_SHAPE,
-    K_TIER,
-    LOOSE,
-    M_COHORT,
-    M_DRAWN,
-    M_RANK,
-    M_SERVES,
-    N_CLUSTER,
-    N_DIVISIBLE,
-    N_INTERRUPTION,
-    N_MISSING,
-    N_RANK,
-    N_TOPOLOGY,
-    NONE,
-    SPARES,
-    SPARES_IN_TURN,
-    T_ALLOCATABLE,
-    T_COHORT_LIST,
-    T_COHORT_LIST_OFFSET,
-    T_COHORT_LIST_START,
-    T_DAEMON_BASE,
-    T_DAEMON_EXTRA,
-    T_DAEMON_REQUIREMENT,
-    T_DAEMON_START,
-    T_NEED_AGGREGATE,
-    T_POOL,
-    WIDTH,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, cell, domain_at, put
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, at, cell, domain_at, put
+from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import admits, fresh_units, is_pinned
 
@@ -58,22 +20,22 @@ def cost_of(w: Work, need: int, price: int, probability: int) -> float:
     """Price plus expected interruption, in half micro-dollars an hour; infinite where a PINNED need could lose it."""
     if is_pinned(w, need):
         return INFINITE if probability > 0 else 2.0 * price
-    return 2.0 * price + float(probability) * half_dollars(at(w, N_INTERRUPTION, need))
+    return 2.0 * price + float(probability) * half_dollars(at(w, c.N_INTERRUPTION, need))
 
 
 @walk
 def divisible_share(w: Work, need: int, shape: int) -> float:
     """The smallest share of a missing dimension that an untouched machine covers; below 0 if it covers nothing."""
-    daemons = at(w, C_DAEMONS, at(w, N_CLUSTER, need))
+    daemons = at(w, c.C_DAEMONS, at(w, c.N_CLUSTER, need))
     share, some = 1.0, False
-    for d in range(w.h[WIDTH]):
-        gap = cell(w, T_NEED_AGGREGATE, need, d)
+    for d in range(w.h[c.WIDTH]):
+        gap = cell(w, c.T_NEED_AGGREGATE, need, d)
         if d > 0 and gap <= 0:
             continue
-        room = cell(w, T_ALLOCATABLE, shape, d) - cell(w, T_DAEMON_BASE, daemons, d)
-        for e in range(at(w, T_DAEMON_START, daemons), at(w, T_DAEMON_START, daemons + 1)):
-            if w.matches[at(w, T_DAEMON_REQUIREMENT, e), shape]:
-                room -= cell(w, T_DAEMON_EXTRA, e, d)
+        room = cell(w, c.T_ALLOCATABLE, shape, d) - cell(w, c.T_DAEMON_BASE, daemons, d)
+        for e in range(at(w, c.T_DAEMON_START, daemons), at(w, c.T_DAEMON_START, daemons + 1)):
+            if w.matches[at(w, c.T_DAEMON_REQUIREMENT, e), shape]:
+                room -= cell(w, c.T_DAEMON_EXTRA, e, d)
         if d == 0:
             if room <= 0:
                 return -1.0
@@ -86,9 +48,9 @@ def divisible_share(w: Work, need: int, shape: int) -> float:
 @walk
 def price_for_gap(w: Work, need: int, cohort: int) -> float:
     """Effective cost over the share of the gap that one machine of the cohort closes; below 0 if it closes nothing."""
-    shape = at(w, K_SHAPE, cohort)
-    cost = cost_of(w, need, at(w, K_PRICE, cohort), at(w, K_PROBABILITY, cohort))
-    if at(w, N_DIVISIBLE, need):
+    shape = at(w, c.COHORT_SHAPE, cohort)
+    cost = cost_of(w, need, at(w, c.COHORT_PRICE, cohort), at(w, c.COHORT_PROBABILITY, cohort))
+    if at(w, c.N_DIVISIBLE, need):
         share = divisible_share(w, need, shape)
         if share < 0:
             return -1.0
@@ -96,18 +58,18 @@ def price_for_gap(w: Work, need: int, cohort: int) -> float:
     k = fresh_units(w, need, shape)
     if k <= 0:
         return -1.0
-    return INFINITE if cost == INFINITE else cost / min(k, at(w, N_MISSING, need))
+    return INFINITE if cost == INFINITE else cost / min(k, at(w, c.N_MISSING, need))
 
 
 @walk
 def prefers(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> int:
     """-1 if a need would rather buy from cohort `one` than from `other`, 1 if the other way round, 0 for a tie."""
     if is_pinned(w, need):
-        one_risky, other_risky = at(w, K_PROBABILITY, one) > 0, at(w, K_PROBABILITY, other) > 0
+        one_risky, other_risky = at(w, c.COHORT_PROBABILITY, one) > 0, at(w, c.COHORT_PROBABILITY, other) > 0
         if one_risky != other_risky:
             return -1 if other_risky else 1
-    if at(w, K_TIER, one) != at(w, K_TIER, other):
-        return -1 if at(w, K_TIER, one) < at(w, K_TIER, other) else 1
+    if at(w, c.COHORT_TIER, one) != at(w, c.COHORT_TIER, other):
+        return -1 if at(w, c.COHORT_TIER, one) < at(w, c.COHORT_TIER, other) else 1
     if one_price != other_price:
         return -1 if one_price < other_price else 1
     return 0
@@ -116,11 +78,11 @@ def prefers(w: Work, need: int, one: int, other: int, one_price: float, other_pr
 @walk
 def wins_tie(w: Work, one: int, other: int) -> bool:
     """Whether cohort `one` comes first of two that are equal to a need."""
-    if at(w, K_BUCKET, one) != at(w, K_BUCKET, other):
-        return at(w, K_BUCKET, one) < at(w, K_BUCKET, other)
-    if at(w, K_PRICE, one) != at(w, K_PRICE, other):
-        return at(w, K_PRICE, one) < at(w, K_PRICE, other)
-    return at(w, M_RANK, head_of(w, one)) < at(w, M_RANK, head_of(w, other))
+    if at(w, c.COHORT_BUCKET, one) != at(w, c.COHORT_BUCKET, other):
+        return at(w, c.COHORT_BUCKET, one) < at(w, c.COHORT_BUCKET, other)
+    if at(w, c.COHORT_PRICE, one) != at(w, c.COHORT_PRICE, other):
+        return at(w, c.COHORT_PRICE, one) < at(w, c.COHORT_PRICE, other)
+    return at(w, c.M_RANK, head_of(w, one)) < at(w, c.M_RANK, head_of(w, other))
 
 
 @walk
@@ -133,41 +95,41 @@ def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_
 @walk
 def head_of(w: Work, cohort: int) -> int:
     """The first machine of a cohort that nobody has drawn yet; there must be one."""
-    place = at(w, K_HEAD, cohort)
-    if cohort < w.h[FIRST_SPARE]:
-        while at(w, M_DRAWN, at(w, T_POOL, place)):
+    place = at(w, c.COHORT_HEAD, cohort)
+    if cohort < w.h[c.FIRST_SPARE]:
+        while at(w, c.M_DRAWN, at(w, c.T_POOL, place)):
             place += 1
-        put(w, K_HEAD, cohort, place)
-    return at(w, T_POOL, place)
+        put(w, c.COHORT_HEAD, cohort, place)
+    return at(w, c.T_POOL, place)
 
 
 @walk
 def draw(w: Work, cohort: int) -> int:
     """Take the first machine out of a cohort and out of every other that it is in."""
     machine = head_of(w, cohort)
-    if cohort >= w.h[FIRST_SPARE]:
-        put(w, K_LEFT, cohort, 0)
+    if cohort >= w.h[c.FIRST_SPARE]:
+        put(w, c.COHORT_LEFT, cohort, 0)
         return machine
-    home = at(w, M_COHORT, machine)
-    group = at(w, K_CLASS, home)
-    put(w, K_LEFT, home, at(w, K_LEFT, home) - 1)
-    put(w, K_LEFT, group, at(w, K_LEFT, group) - 1)
-    put(w, M_DRAWN, machine, 1)
+    home = at(w, c.M_COHORT, machine)
+    group = at(w, c.COHORT_CLASS, home)
+    add(w, c.COHORT_LEFT, home, -1)
+    add(w, c.COHORT_LEFT, group, -1)
+    put(w, c.M_DRAWN, machine, 1)
     return machine
 
 
 @walk
 def put_back(w: Work, cohort: int, machine: int, head: int) -> None:
     """Undo the last draw from a cohort, whose head was there before."""
-    put(w, K_HEAD, cohort, head)
-    if cohort >= w.h[FIRST_SPARE]:
-        put(w, K_LEFT, cohort, 1)
+    put(w, c.COHORT_HEAD, cohort, head)
+    if cohort >= w.h[c.FIRST_SPARE]:
+        put(w, c.COHORT_LEFT, cohort, 1)
         return
-    home = at(w, M_COHORT, machine)
-    group = at(w, K_CLASS, home)
-    put(w, K_LEFT, home, at(w, K_LEFT, home) + 1)
-    put(w, K_LEFT, group, at(w, K_LEFT, group) + 1)
-    put(w, M_DRAWN, machine, 0)
+    home = at(w, c.M_COHORT, machine)
+    group = at(w, c.COHORT_CLASS, home)
+    add(w, c.COHORT_LEFT, home, 1)
+    add(w, c.COHORT_LEFT, group, 1)
+    put(w, c.M_DRAWN, machine, 0)
 
 
 @walk
@@ -175,34 +137,34 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
     """Whether the need may buy from the cohort: there is a machine left and, if a later need of another cluster bought
     it in this very decision, needs are being served `again` and none before this one relies on it by now.
     """
-    if at(w, K_LEFT, cohort) <= 0 or not admits(w, need, at(w, K_SHAPE, cohort)):
+    if at(w, c.COHORT_LEFT, cohort) <= 0 or not admits(w, need, at(w, c.COHORT_SHAPE, cohort)):
         return False
-    buyer = at(w, K_BUYER, cohort)
+    buyer = at(w, c.COHORT_BUYER, cohort)
     if buyer == NONE:
         return True
-    rank = at(w, N_RANK, need)
-    if not again or at(w, N_RANK, buyer) <= rank or at(w, N_CLUSTER, buyer) == at(w, N_CLUSTER, need):
+    rank = at(w, c.N_RANK, need)
+    if not again or at(w, c.N_RANK, buyer) <= rank or at(w, c.N_CLUSTER, buyer) == at(w, c.N_CLUSTER, need):
         return False
-    user = at(w, M_SERVES, at(w, T_POOL, at(w, K_HEAD, cohort)))
-    return user == NONE or at(w, N_RANK, user) > rank
+    user = at(w, c.M_SERVES, at(w, c.T_POOL, at(w, c.COHORT_HEAD, cohort)))
+    return user == NONE or at(w, c.N_RANK, user) > rank
 
 
 @walk
 def cohort_range(w: Work, need: int, domain: int) -> tuple[int, int]:
     """Where the cohorts that the need looks through begin and end, inside its domain if it has one; spares follow."""
     if domain == NONE:
-        return w.h[FIRST_CLASS], w.h[FIRST_SPARE]
-    place = at(w, T_COHORT_LIST_OFFSET, at(w, N_TOPOLOGY, need))
-    return at(w, T_COHORT_LIST_START, place + domain), at(w, T_COHORT_LIST_START, place + domain + 1)
+        return w.h[c.FIRST_CLASS], w.h[c.FIRST_SPARE]
+    place = at(w, c.T_COHORT_LIST_OFFSET, at(w, c.N_TOPOLOGY, need))
+    return at(w, c.T_COHORT_LIST_START, place + domain), at(w, c.T_COHORT_LIST_START, place + domain + 1)
 
 
 @walk
 def cohort_at(w: Work, need: int, domain: int, i: int, end: int) -> int:
     """The cohort at one place of that range or behind it among the spares; NONE if it is not in the domain."""
     if i < end:
-        return i if domain == NONE else at(w, T_COHORT_LIST, i)
-    cohort = w.h[FIRST_SPARE] + i - end
-    if domain != NONE and domain_at(w, at(w, N_TOPOLOGY, need), at(w, K_SHAPE, cohort)) != domain:
+        return i if domain == NONE else at(w, c.T_COHORT_LIST, i)
+    cohort = w.h[c.FIRST_SPARE] + i - end
+    if domain != NONE and domain_at(w, at(w, c.N_TOPOLOGY, need), at(w, c.COHORT_SHAPE, cohort)) != domain:
         return NONE
     return cohort
 
@@ -213,11 +175,11 @@ def closed_spares(w: Work, need: int, again: bool) -> int:
 
     In phase 1 needs buy in their turn, so those of earlier ones come first, until one is taken back.
     """
-    low, high = 0, 0 if w.h[LOOSE] else min(open_spares(w, again), w.h[SPARES_IN_TURN])
-    rank = at(w, N_RANK, need)
+    low, high = 0, 0 if w.h[c.LOOSE] else min(open_spares(w, again), w.h[c.SPARES_IN_TURN])
+    rank = at(w, c.N_RANK, need)
     while low < high:
         middle = (low + high) // 2
-        if at(w, N_RANK, at(w, K_BUYER, w.h[FIRST_SPARE] + middle)) <= rank:
+        if at(w, c.N_RANK, at(w, c.COHORT_BUYER, w.h[c.FIRST_SPARE] + middle)) <= rank:
             low = middle + 1
         else:
             high = middle
@@ -227,4 +189,4 @@ def closed_spares(w: Work, need: int, again: bool) -> int:
 @walk
 def open_spares(w: Work, again: bool) -> int:
     """How many spares there are to look through: before needs are served again, none is open unless taken back."""
-    return w.h[SPARES] if again or w.h[LOOSE] else 0
+    return w.h[c.SPARES] if again or w.h[c.LOOSE] else 0

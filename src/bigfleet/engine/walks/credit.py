@@ -3,59 +3,20 @@
 Spread is in `spread.py`, the choice of a gang's domain in `ranking.py`.
 """
 
-from typing import cast
-
-import numpy as np
-
-from bigfleet.engine.heap.columns import (
-    E_MACHINE,
-    E_UNITS,
-    E_VECTOR,
-    ENTRIES,
-    LEN_ENTRIES,
-    LEN_VECTORS,
-    M_BOUND,
-    M_FULL,
-    M_OWN_NEXT,
-    M_SHAPE,
-    N_CLUSTER,
-    N_COUNT,
-    N_DIVISIBLE,
-    N_FIRST,
-    N_MISSING,
-    N_OWN_HEAD,
-    N_TOPOLOGY,
-    N_UNIT,
-    NONE,
-    OVERFLOW,
-    S_DOMAIN,
-    S_MACHINE,
-    S_ROOM,
-    SEEN,
-    T_ARENA,
-    T_CLUSTER_LEAST,
-    T_FREE,
-    T_NEED_AGGREGATE,
-    T_UNIT,
-    T_VECTOR,
-    VECTORS,
-    WIDTH,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, cell, domain_at, put, put_cell
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, add_cell, at, cell, domain_at, put, put_cell
+from bigfleet.engine.heap.values import NONE, ZERO
 from bigfleet.engine.jit import step, walk
 from bigfleet.engine.walks.capacity import admits, fitting_units, units_on
 from bigfleet.engine.walks.machine_lists import after, following, list_anew, listed, strike
-
-ZERO = cast("int", np.int64(0))
 
 
 @step
 def is_full(w: Work, machine: int, cluster: int) -> bool:
     """Whether not even the cluster's smallest units would fit."""
     full = False
-    for d in range(w.h[WIDTH]):
-        full = full or cell(w, T_FREE, machine, d) < cell(w, T_CLUSTER_LEAST, cluster, d)
+    for d in range(w.h[c.WIDTH]):
+        full = full or cell(w, c.T_FREE, machine, d) < cell(w, c.T_CLUSTER_LEAST, cluster, d)
     return full
 
 
@@ -65,105 +26,105 @@ def take(w: Work, need: int, machine: int, units: int) -> None:
 
     Only the need being served takes, so its entries are the last and stand together.
     """
-    unit, cluster, full = at(w, N_UNIT, need), at(w, N_CLUSTER, need), False
-    for d in range(w.h[WIDTH]):
-        free = cell(w, T_FREE, machine, d) - units * cell(w, T_UNIT, unit, d)
-        put_cell(w, T_FREE, machine, d, free)
-        full = full or free < cell(w, T_CLUSTER_LEAST, cluster, d)
-    put(w, N_MISSING, need, at(w, N_MISSING, need) - units)
-    put(w, M_FULL, machine, full)
-    e = w.h[ENTRIES]
-    if e >= w.h[LEN_ENTRIES]:
-        w.h[OVERFLOW] = LEN_ENTRIES
+    unit, cluster, full = at(w, c.N_UNIT, need), at(w, c.N_CLUSTER, need), False
+    for d in range(w.h[c.WIDTH]):
+        free = cell(w, c.T_FREE, machine, d) - units * cell(w, c.T_UNIT, unit, d)
+        put_cell(w, c.T_FREE, machine, d, free)
+        full = full or free < cell(w, c.T_CLUSTER_LEAST, cluster, d)
+    add(w, c.N_MISSING, need, -units)
+    put(w, c.M_FULL, machine, full)
+    e = w.h[c.ENTRIES]
+    if e >= w.h[c.LEN_ENTRIES]:
+        w.h[c.OVERFLOW] = c.LEN_ENTRIES
         return
-    if at(w, N_COUNT, need) == 0:
-        put(w, N_FIRST, need, e)
-    put(w, E_MACHINE, e, machine)
-    put(w, E_UNITS, e, units)
-    put(w, E_VECTOR, e, NONE)
-    put(w, N_COUNT, need, at(w, N_COUNT, need) + 1)
-    w.h[ENTRIES] = e + 1
+    if at(w, c.N_COUNT, need) == 0:
+        put(w, c.N_FIRST, need, e)
+    put(w, c.E_MACHINE, e, machine)
+    put(w, c.E_UNITS, e, units)
+    put(w, c.E_VECTOR, e, NONE)
+    add(w, c.N_COUNT, need, 1)
+    w.h[c.ENTRIES] = e + 1
 
 
 @walk
 def take_divisible(w: Work, need: int, machine: int) -> bool:
     """All that a divisible need can use of the machine, and one pod slot; False if that is nothing."""
-    if cell(w, T_FREE, machine, 0) < 1 or units_on(w, need, machine) > 0:
+    if cell(w, c.T_FREE, machine, 0) < 1 or units_on(w, need, machine) > 0:
         return False
-    v, e = w.h[VECTORS], w.h[ENTRIES]
-    if v >= w.h[LEN_VECTORS] or e >= w.h[LEN_ENTRIES]:
-        w.h[OVERFLOW] = LEN_VECTORS if v >= w.h[LEN_VECTORS] else LEN_ENTRIES
+    v, e = w.h[c.VECTORS], w.h[c.ENTRIES]
+    if v >= w.h[c.LEN_VECTORS] or e >= w.h[c.LEN_ENTRIES]:
+        w.h[c.OVERFLOW] = c.LEN_VECTORS if v >= w.h[c.LEN_VECTORS] else c.LEN_ENTRIES
         return False
     some = False
-    put_cell(w, T_VECTOR, v, 0, 1)
-    for d in range(1, w.h[WIDTH]):
-        taken = min(cell(w, T_NEED_AGGREGATE, need, d), cell(w, T_FREE, machine, d))
-        put_cell(w, T_VECTOR, v, d, taken)
+    put_cell(w, c.T_VECTOR, v, 0, 1)
+    for d in range(1, w.h[c.WIDTH]):
+        taken = min(cell(w, c.T_NEED_AGGREGATE, need, d), cell(w, c.T_FREE, machine, d))
+        put_cell(w, c.T_VECTOR, v, d, taken)
         some = some or taken > 0
     if not some:
         return False
     missing = 0
-    for d in range(w.h[WIDTH]):
-        taken = cell(w, T_VECTOR, v, d)
-        put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) - taken)
+    for d in range(w.h[c.WIDTH]):
+        taken = cell(w, c.T_VECTOR, v, d)
+        add_cell(w, c.T_FREE, machine, d, -taken)
         if d > 0:
-            gap = cell(w, T_NEED_AGGREGATE, need, d) - taken
-            put_cell(w, T_NEED_AGGREGATE, need, d, gap)
+            gap = cell(w, c.T_NEED_AGGREGATE, need, d) - taken
+            put_cell(w, c.T_NEED_AGGREGATE, need, d, gap)
             if gap > 0:
                 missing = 1
-    put(w, M_FULL, machine, is_full(w, machine, at(w, N_CLUSTER, need)))
-    if at(w, N_COUNT, need) == 0:
-        put(w, N_FIRST, need, e)
-    put(w, E_MACHINE, e, machine)
-    put(w, E_UNITS, e, 1)
-    put(w, E_VECTOR, e, v)
-    put(w, N_COUNT, need, at(w, N_COUNT, need) + 1)
-    w.h[ENTRIES] = e + 1
-    w.h[VECTORS] = v + 1
-    put(w, N_MISSING, need, missing)
+    put(w, c.M_FULL, machine, is_full(w, machine, at(w, c.N_CLUSTER, need)))
+    if at(w, c.N_COUNT, need) == 0:
+        put(w, c.N_FIRST, need, e)
+    put(w, c.E_MACHINE, e, machine)
+    put(w, c.E_UNITS, e, 1)
+    put(w, c.E_VECTOR, e, v)
+    add(w, c.N_COUNT, need, 1)
+    w.h[c.ENTRIES] = e + 1
+    w.h[c.VECTORS] = v + 1
+    put(w, c.N_MISSING, need, missing)
     return True
 
 
 @walk
 def untake(w: Work, need: int) -> None:
     """The need takes nothing any more."""
-    unit = at(w, N_UNIT, need)
-    first = at(w, N_FIRST, need)
-    for e in range(first, first + at(w, N_COUNT, need)):
-        machine = at(w, E_MACHINE, e)
-        put(w, M_FULL, machine, 0)
-        v = at(w, E_VECTOR, e)
+    unit = at(w, c.N_UNIT, need)
+    first = at(w, c.N_FIRST, need)
+    for e in range(first, first + at(w, c.N_COUNT, need)):
+        machine = at(w, c.E_MACHINE, e)
+        put(w, c.M_FULL, machine, 0)
+        v = at(w, c.E_VECTOR, e)
         if v >= 0:
-            for d in range(w.h[WIDTH]):
-                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) + cell(w, T_VECTOR, v, d))
+            for d in range(w.h[c.WIDTH]):
+                add_cell(w, c.T_FREE, machine, d, cell(w, c.T_VECTOR, v, d))
                 if d > 0:
-                    put_cell(w, T_NEED_AGGREGATE, need, d, cell(w, T_NEED_AGGREGATE, need, d) + cell(w, T_VECTOR, v, d))
-            put(w, N_MISSING, need, 1)
+                    add_cell(w, c.T_NEED_AGGREGATE, need, d, cell(w, c.T_VECTOR, v, d))
+            put(w, c.N_MISSING, need, 1)
         else:
-            units = at(w, E_UNITS, e)
-            for d in range(w.h[WIDTH]):
-                put_cell(w, T_FREE, machine, d, cell(w, T_FREE, machine, d) + units * cell(w, T_UNIT, unit, d))
-            put(w, N_MISSING, need, at(w, N_MISSING, need) + units)
-    put(w, N_COUNT, need, 0)
+            units = at(w, c.E_UNITS, e)
+            for d in range(w.h[c.WIDTH]):
+                add_cell(w, c.T_FREE, machine, d, units * cell(w, c.T_UNIT, unit, d))
+            add(w, c.N_MISSING, need, units)
+    put(w, c.N_COUNT, need, 0)
 
 
 @walk
 def credit_plain(w: Work, need: int) -> None:
     """A plain need takes its cluster's machines in binding order."""
-    cluster = at(w, N_CLUSTER, need)
+    cluster = at(w, c.N_CLUSTER, need)
     start, count, bits, before = listed(w, need)
     i = following(w, bits, ZERO, count)
     while i < count:
-        gave = _take_from(w, need, at(w, T_ARENA, start + i))
-        if at(w, N_MISSING, need) <= 0:
+        gave = _take_from(w, need, at(w, c.T_ARENA, start + i))
+        if at(w, c.N_MISSING, need) <= 0:
             return
         if not gave:
             strike(w, need, i)
         i = following(w, bits, i + 1, count)
     passed = 0
     machine = after(w, cluster, before)
-    while machine >= 0 and at(w, N_MISSING, need) > 0:
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
+    while machine >= 0 and at(w, c.N_MISSING, need) > 0:
+        if at(w, c.M_BOUND, machine) == cluster and admits(w, need, at(w, c.M_SHAPE, machine)):
             _take_from(w, need, machine)
         passed += 1
         machine = after(w, cluster, machine)
@@ -173,9 +134,9 @@ def credit_plain(w: Work, need: int) -> None:
 @walk
 def _take_from(w: Work, need: int, machine: int) -> bool:
     """What a plain need takes from one machine; whether that is anything."""
-    if at(w, N_DIVISIBLE, need):
+    if at(w, c.N_DIVISIBLE, need):
         return take_divisible(w, need, machine)
-    units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
+    units = min(fitting_units(w, need, machine), at(w, c.N_MISSING, need))
     if units > 0:
         take(w, need, machine, units)
     return units > 0
@@ -188,22 +149,22 @@ def credit_gang(w: Work, need: int, domain: int) -> None:
     The others are those that the choice of the domain has just seen to have room.
     """
     credit_own(w, need, domain)
-    for i in range(w.h[SEEN]):
-        if at(w, N_MISSING, need) <= 0:
+    for i in range(w.h[c.SEEN]):
+        if at(w, c.N_MISSING, need) <= 0:
             return
-        if at(w, S_DOMAIN, i) == domain:
-            take(w, need, at(w, S_MACHINE, i), min(at(w, S_ROOM, i), at(w, N_MISSING, need)))
+        if at(w, c.S_DOMAIN, i) == domain:
+            take(w, need, at(w, c.S_MACHINE, i), min(at(w, c.S_ROOM, i), at(w, c.N_MISSING, need)))
 
 
 @walk
 def credit_own(w: Work, need: int, domain: int) -> None:
     """A gang takes its own machines in the domain."""
-    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
-    machine = at(w, N_OWN_HEAD, need)
-    while machine >= 0 and at(w, N_MISSING, need) > 0:
-        shape = at(w, M_SHAPE, machine)
-        if at(w, M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
-            units = min(fitting_units(w, need, machine), at(w, N_MISSING, need))
+    cluster, topology = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need)
+    machine = at(w, c.N_OWN_HEAD, need)
+    while machine >= 0 and at(w, c.N_MISSING, need) > 0:
+        shape = at(w, c.M_SHAPE, machine)
+        if at(w, c.M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
+            units = min(fitting_units(w, need, machine), at(w, c.N_MISSING, need))
             if units > 0:
                 take(w, need, machine, units)
-        machine = at(w, M_OWN_NEXT, machine)
+        machine = at(w, c.M_OWN_NEXT, machine)

@@ -4,37 +4,9 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    ARENA,
-    C_ALL_HEAD,
-    C_ALL_TAIL,
-    C_EPOCH,
-    C_LIVE_HEAD,
-    C_LIVE_TAIL,
-    LEN_ARENA,
-    LISTING,
-    M_ALL_NEXT,
-    M_BOUND,
-    M_FULL,
-    M_LIVE_NEXT,
-    M_SHAPE,
-    N_ASKED,
-    N_CLUSTER,
-    N_DESK,
-    N_WALK,
-    NONE,
-    OVERFLOW,
-    R_EPOCH,
-    R_FROM,
-    R_LAST,
-    R_TO,
-    T_ARENA,
-    W_BITS,
-    W_DESK,
-    W_EPOCH,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, put, room_in_arena
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, at, put, room_in_arena
+from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.jit import step, walk
 from bigfleet.engine.walks.capacity import admits
 
@@ -73,13 +45,13 @@ def leave(w: Work, heads: int, tails: int, nexts: int, owner: int, machine: int)
 @walk
 def relink(w: Work, cluster: int) -> None:
     """Put every machine of the cluster back on the list of those with room."""
-    put(w, C_LIVE_HEAD, cluster, at(w, C_ALL_HEAD, cluster))
-    put(w, C_LIVE_TAIL, cluster, at(w, C_ALL_TAIL, cluster))
-    put(w, C_EPOCH, cluster, at(w, C_EPOCH, cluster) + 1)
-    machine = at(w, C_ALL_HEAD, cluster)
+    put(w, c.C_LIVE_HEAD, cluster, at(w, c.C_ALL_HEAD, cluster))
+    put(w, c.C_LIVE_TAIL, cluster, at(w, c.C_ALL_TAIL, cluster))
+    add(w, c.C_EPOCH, cluster, 1)
+    machine = at(w, c.C_ALL_HEAD, cluster)
     while machine >= 0:
-        put(w, M_LIVE_NEXT, machine, at(w, M_ALL_NEXT, machine))
-        machine = at(w, M_ALL_NEXT, machine)
+        put(w, c.M_LIVE_NEXT, machine, at(w, c.M_ALL_NEXT, machine))
+        machine = at(w, c.M_ALL_NEXT, machine)
 
 
 @step
@@ -88,15 +60,15 @@ def after(w: Work, cluster: int, before: int) -> int:
 
     The last stays on the list, so that what is bound next can be reached from every machine that ever was on it.
     """
-    machine = at(w, C_LIVE_HEAD, cluster) if before == NONE else at(w, M_LIVE_NEXT, before)
+    machine = at(w, c.C_LIVE_HEAD, cluster) if before == NONE else at(w, c.M_LIVE_NEXT, before)
     first = machine
-    while machine != NONE and at(w, M_FULL, machine) and at(w, M_LIVE_NEXT, machine) != NONE:
-        machine = at(w, M_LIVE_NEXT, machine)
+    while machine != NONE and at(w, c.M_FULL, machine) and at(w, c.M_LIVE_NEXT, machine) != NONE:
+        machine = at(w, c.M_LIVE_NEXT, machine)
     if machine != first:
         if before == NONE:
-            put(w, C_LIVE_HEAD, cluster, machine)
+            put(w, c.C_LIVE_HEAD, cluster, machine)
         else:
-            put(w, M_LIVE_NEXT, before, machine)
+            put(w, c.M_LIVE_NEXT, before, machine)
     return machine
 
 
@@ -108,23 +80,23 @@ def listed(w: Work, need: int) -> tuple[int, int, int, int]:
     until a list is linked anew, so what is too full for one need is so for the next of its kind. What was bound later
     follows the last one looked at. After phase 1 nothing is listed: lists are linked anew all the time.
     """
-    if not w.h[LISTING]:
+    if not w.h[c.LISTING]:
         return 0, 0, 0, NONE
-    desk, walk_of, epoch = at(w, N_DESK, need), at(w, N_WALK, need), at(w, C_EPOCH, at(w, N_CLUSTER, need))
-    if at(w, R_EPOCH, desk) != epoch:
-        put(w, R_EPOCH, desk, epoch)
+    desk, walk_of, epoch = at(w, c.N_DESK, need), at(w, c.N_WALK, need), at(w, c.C_EPOCH, at(w, c.N_CLUSTER, need))
+    if at(w, c.R_EPOCH, desk) != epoch:
+        put(w, c.R_EPOCH, desk, epoch)
         _list_admitted(w, need, desk)
-    start, to = at(w, R_FROM, desk), at(w, R_TO, desk)
+    start, to = at(w, c.R_FROM, desk), at(w, c.R_TO, desk)
     bits = to
     if walk_of != NONE:
-        if at(w, W_EPOCH, walk_of) != epoch or at(w, W_DESK, walk_of) != start:
-            put(w, W_EPOCH, walk_of, epoch)
-            put(w, W_DESK, walk_of, start)
+        if at(w, c.W_EPOCH, walk_of) != epoch or at(w, c.W_DESK, walk_of) != start:
+            put(w, c.W_EPOCH, walk_of, epoch)
+            put(w, c.W_DESK, walk_of, start)
             _copy_bits(w, to, _words(to - start), walk_of)
-        bits = at(w, W_BITS, walk_of)
-    if w.h[OVERFLOW]:
+        bits = at(w, c.W_BITS, walk_of)
+    if w.h[c.OVERFLOW]:
         return 0, 0, 0, NONE
-    return start, to - start, bits, at(w, R_LAST, desk)
+    return start, to - start, bits, at(w, c.R_LAST, desk)
 
 
 @step
@@ -132,7 +104,7 @@ def following(w: Work, bits: int, i: int, count: int) -> int:
     """The first place from this one on whose bit is set; the count or more if there is none."""
     left = 0
     while i < count and not left:
-        left = at(w, T_ARENA, bits + (i >> _SHIFT)) >> (i & _REST)
+        left = at(w, c.T_ARENA, bits + (i >> _SHIFT)) >> (i & _REST)
         if not left:
             i = (i | _REST) + 1
     while left and not left & 1:
@@ -147,57 +119,57 @@ def strike(w: Work, need: int, i: int) -> None:
 
     To a row that asks for nothing no machine seems to have room.
     """
-    walk_of = at(w, N_WALK, need)
-    if walk_of == NONE or at(w, N_ASKED, need) == 0:
+    walk_of = at(w, c.N_WALK, need)
+    if walk_of == NONE or at(w, c.N_ASKED, need) == 0:
         return
-    _clear_bit(w, at(w, W_BITS, walk_of), i)
-    desk = at(w, N_DESK, need)
-    if at(w, M_FULL, at(w, T_ARENA, at(w, R_FROM, desk) + i)):
-        _clear_bit(w, at(w, R_TO, desk), i)
+    _clear_bit(w, at(w, c.W_BITS, walk_of), i)
+    desk = at(w, c.N_DESK, need)
+    if at(w, c.M_FULL, at(w, c.T_ARENA, at(w, c.R_FROM, desk) + i)):
+        _clear_bit(w, at(w, c.R_TO, desk), i)
 
 
 @walk
 def list_anew(w: Work, need: int, passed: int) -> None:
     """Have the machines listed again if so many, bound since they were, had to be passed one by one."""
-    desk = at(w, N_DESK, need)
-    if w.h[LISTING] and passed > _FEW + ((at(w, R_TO, desk) - at(w, R_FROM, desk)) >> 2):
-        put(w, R_EPOCH, desk, NONE)
+    desk = at(w, c.N_DESK, need)
+    if w.h[c.LISTING] and passed > _FEW + ((at(w, c.R_TO, desk) - at(w, c.R_FROM, desk)) >> 2):
+        put(w, c.R_EPOCH, desk, NONE)
 
 
 @walk
 def _list_admitted(w: Work, need: int, desk: int) -> None:
     """List the machines of the need's cluster that its requirements admit, and a set bit for each."""
-    cluster, last = at(w, N_CLUSTER, need), NONE
-    start = to = w.h[ARENA]
+    cluster, last = at(w, c.N_CLUSTER, need), NONE
+    start = to = w.h[c.ARENA]
     machine = after(w, cluster, last)
     while machine != NONE:
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
-            if to >= w.h[LEN_ARENA]:
-                w.h[OVERFLOW] = LEN_ARENA
+        if at(w, c.M_BOUND, machine) == cluster and admits(w, need, at(w, c.M_SHAPE, machine)):
+            if to >= w.h[c.LEN_ARENA]:
+                w.h[c.OVERFLOW] = c.LEN_ARENA
                 break
-            put(w, T_ARENA, to, machine)
+            put(w, c.T_ARENA, to, machine)
             to += 1
         last = machine
         machine = after(w, cluster, last)
-    w.h[ARENA] = to
-    put(w, R_FROM, desk, start)
-    put(w, R_TO, desk, to)
-    put(w, R_LAST, desk, last)
+    w.h[c.ARENA] = to
+    put(w, c.R_FROM, desk, start)
+    put(w, c.R_TO, desk, to)
+    put(w, c.R_LAST, desk, last)
     words = _words(to - start)
     bits = room_in_arena(w, words)
-    if not w.h[OVERFLOW]:
+    if not w.h[c.OVERFLOW]:
         for i in range(words):
-            put(w, T_ARENA, bits + i, (1 << min(_REST + 1, to - start - (i << _SHIFT))) - 1)
+            put(w, c.T_ARENA, bits + i, (1 << min(_REST + 1, to - start - (i << _SHIFT))) - 1)
 
 
 @walk
 def _copy_bits(w: Work, bits: int, words: int, walk_of: int) -> None:
     """Give one kind of need bits of its own, that begin as these."""
     copy = room_in_arena(w, words)
-    put(w, W_BITS, walk_of, copy)
-    if not w.h[OVERFLOW]:
+    put(w, c.W_BITS, walk_of, copy)
+    if not w.h[c.OVERFLOW]:
         for i in range(words):
-            put(w, T_ARENA, copy + i, at(w, T_ARENA, bits + i))
+            put(w, c.T_ARENA, copy + i, at(w, c.T_ARENA, bits + i))
 
 
 @step
@@ -209,4 +181,4 @@ def _words(count: int) -> int:
 @walk
 def _clear_bit(w: Work, bits: int, i: int) -> None:
     cell = bits + (i >> _SHIFT)
-    put(w, T_ARENA, cell, at(w, T_ARENA, cell) & ~(1 << (i & _REST)))
+    put(w, c.T_ARENA, cell, at(w, c.T_ARENA, cell) & ~(1 << (i & _REST)))

@@ -3,30 +3,9 @@
 A gang that is whole on its own machines in one domain is not ranked: nothing outranks that.
 """
 
-from bigfleet.engine.heap.columns import (
-    ACTIONS,
-    H_COUNT,
-    KIND_ELIGIBLE,
-    LEN_SHAPES,
-    M_BOUND,
-    M_OWN_NEXT,
-    M_SHAPE,
-    N_ACTS,
-    N_ASKED,
-    N_CLUSTER,
-    N_DOMAIN,
-    N_KIND,
-    N_MISSING,
-    N_OWN_HEAD,
-    N_SATISFIABLE,
-    N_TOPOLOGY,
-    NO,
-    NONE,
-    PRESENCE,
-    YES,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, domain_rank_at, put
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, at, domain_at, domain_rank_at, put
+from bigfleet.engine.heap.values import NO, NONE, PRESENCE, YES
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.acquire import acquire
 from bigfleet.engine.walks.capacity import admits, fitting_units, is_eligible, look
@@ -40,21 +19,21 @@ from bigfleet.engine.walks.victims import preempt
 @walk
 def serve(w: Work, need: int) -> None:
     """Credit, then acquire: phase 1 for one need."""
-    if at(w, N_TOPOLOGY, need) >= 0:
+    if at(w, c.N_TOPOLOGY, need) >= 0:
         if not is_whole_on_own(w, need):
             serve_gang(w, need, NO)
     elif has_hard_spread(w, need):
-        fill_spread(w, need, NONE, at(w, N_ACTS, need) == 1, NO, NO)
+        fill_spread(w, need, NONE, at(w, c.N_ACTS, need) == 1, NO, NO)
     else:
         credit_plain(w, need)
-        if at(w, N_MISSING, need) > 0:
+        if at(w, c.N_MISSING, need) > 0:
             acquire(w, need, NONE, NO)
 
 
 @walk
 def credit_only(w: Work, need: int) -> None:
     """What a need takes before it acquires; a gang in the domain that it would choose now."""
-    if at(w, N_TOPOLOGY, need) < 0:
+    if at(w, c.N_TOPOLOGY, need) < 0:
         if has_hard_spread(w, need):
             fill_spread(w, need, NONE, NO, NO, NO)
         else:
@@ -66,8 +45,8 @@ def credit_only(w: Work, need: int) -> None:
     if domain == NONE:
         keep_own(w, need)
         return
-    put(w, N_DOMAIN, need, domain)
-    put(w, N_SATISFIABLE, need, 1)
+    put(w, c.N_DOMAIN, need, domain)
+    put(w, c.N_SATISFIABLE, need, 1)
     if has_hard_spread(w, need):
         fill_spread(w, need, domain, NO, NO, NO)
     else:
@@ -77,25 +56,25 @@ def credit_only(w: Work, need: int) -> None:
 @walk
 def is_whole_on_own(w: Work, need: int) -> bool:
     """Serve the gang from its own machines if they cover it and all stand in one domain."""
-    machine = at(w, N_OWN_HEAD, need)
+    machine = at(w, c.N_OWN_HEAD, need)
     if machine == NONE or has_hard_spread(w, need):
         return False
-    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
+    cluster, topology = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need)
     domain, units = NONE, 0
     while machine >= 0:
-        shape = at(w, M_SHAPE, machine)
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
+        shape = at(w, c.M_SHAPE, machine)
+        if at(w, c.M_BOUND, machine) == cluster and admits(w, need, shape):
             fitting = fitting_units(w, need, machine)
             if fitting > 0:
                 if domain != NONE and domain != domain_at(w, topology, shape):
                     return False
                 domain = domain_at(w, topology, shape)
                 units += fitting
-        machine = at(w, M_OWN_NEXT, machine)
-    if domain == NONE or units < at(w, N_MISSING, need):
+        machine = at(w, c.M_OWN_NEXT, machine)
+    if domain == NONE or units < at(w, c.N_MISSING, need):
         return False
-    put(w, N_DOMAIN, need, domain)
-    put(w, N_SATISFIABLE, need, 1)
+    put(w, c.N_DOMAIN, need, domain)
+    put(w, c.N_SATISFIABLE, need, 1)
     credit_own(w, need, domain)
     return True
 
@@ -111,18 +90,18 @@ def serve_gang(w: Work, need: int, victims: bool) -> bool:
         if not victims:
             keep_own(w, need)
         return False
-    put(w, N_DOMAIN, need, domain)
-    put(w, N_SATISFIABLE, need, 1)
+    put(w, c.N_DOMAIN, need, domain)
+    put(w, c.N_SATISFIABLE, need, 1)
     if has_hard_spread(w, need):
-        fill_spread(w, need, domain, at(w, N_ACTS, need) == 1, victims, NO)
+        fill_spread(w, need, domain, at(w, c.N_ACTS, need) == 1, victims, NO)
         return True
     credit_gang(w, need, domain)
-    if at(w, N_MISSING, need) > 0:
-        before = w.h[ACTIONS]
+    if at(w, c.N_MISSING, need) > 0:
+        before = w.h[c.ACTIONS]
         acquire(w, need, domain, victims)
-        if victims and at(w, N_MISSING, need) > 0:
+        if victims and at(w, c.N_MISSING, need) > 0:
             preempt(w, need, domain)
-        if w.h[ACTIONS] > before:
+        if w.h[c.ACTIONS] > before:
             untake(w, need)
             credit_gang(w, need, domain)
     return True
@@ -131,20 +110,20 @@ def serve_gang(w: Work, need: int, victims: bool) -> bool:
 @walk
 def keep_own(w: Work, need: int) -> None:
     """A gang that no domain can cover takes only its own machines, in the domain with most of them, then value."""
-    topology = at(w, N_TOPOLOGY, need)
-    put(w, N_SATISFIABLE, need, 0)
+    topology = at(w, c.N_TOPOLOGY, need)
+    put(w, c.N_SATISFIABLE, need, 0)
     best, held = NONE, 0
-    machine = at(w, N_OWN_HEAD, need)
+    machine = at(w, c.N_OWN_HEAD, need)
     while machine >= 0:
-        domain = domain_at(w, topology, at(w, M_SHAPE, machine))
+        domain = domain_at(w, topology, at(w, c.M_SHAPE, machine))
         if domain != NONE and domain != best:
             units = _own_units(w, need, domain)
             if units > held or (units == held and units > 0 and _comes_first(w, topology, domain, best)):
                 best, held = domain, units
-        machine = at(w, M_OWN_NEXT, machine)
+        machine = at(w, c.M_OWN_NEXT, machine)
     if best == NONE:
         best = _first_eligible(w, need)
-    put(w, N_DOMAIN, need, best)
+    put(w, c.N_DOMAIN, need, best)
     if held > 0:
         if has_hard_spread(w, need):
             fill_spread(w, need, best, NO, NO, YES)
@@ -161,17 +140,17 @@ def _comes_first(w: Work, topology: int, one: int, other: int) -> bool:
 @walk
 def _first_eligible(w: Work, need: int) -> int:
     """The first domain by value in which a machine could serve the need at all; NONE if there is none."""
-    topology, best, kind = at(w, N_TOPOLOGY, need), NONE, at(w, N_KIND, need)
+    topology, best, kind = at(w, c.N_TOPOLOGY, need), NONE, at(w, c.N_KIND, need)
     look(w, need, PRESENCE)
-    if at(w, KIND_ELIGIBLE, kind) != NONE:
-        return at(w, KIND_ELIGIBLE, kind) - 1
-    for shape in range(w.h[LEN_SHAPES]):
+    if at(w, c.KIND_ELIGIBLE, kind) != NONE:
+        return at(w, c.KIND_ELIGIBLE, kind) - 1
+    for shape in range(w.h[c.LEN_SHAPES]):
         domain = domain_at(w, topology, shape)
-        if domain == NONE or domain == best or at(w, H_COUNT, shape) == 0:
+        if domain == NONE or domain == best or at(w, c.SHAPE_COUNT, shape) == 0:
             continue
         if (best == NONE or _comes_first(w, topology, domain, best)) and is_eligible(w, need, shape):
             best = domain
-    put(w, KIND_ELIGIBLE, kind, best + 1)
+    put(w, c.KIND_ELIGIBLE, kind, best + 1)
     return best
 
 
@@ -180,12 +159,12 @@ def _own_units(w: Work, need: int, domain: int) -> int:
     """Units of the gang that its own machines in a domain hold now."""
     if has_hard_spread(w, need):
         return own_spread_units(w, need, domain)
-    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
-    asked, units = at(w, N_ASKED, need), 0
-    machine = at(w, N_OWN_HEAD, need)
+    cluster, topology = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need)
+    asked, units = at(w, c.N_ASKED, need), 0
+    machine = at(w, c.N_OWN_HEAD, need)
     while machine >= 0 and units < asked:
-        shape = at(w, M_SHAPE, machine)
-        if at(w, M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
+        shape = at(w, c.M_SHAPE, machine)
+        if at(w, c.M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
             units += fitting_units(w, need, machine)
-        machine = at(w, M_OWN_NEXT, machine)
+        machine = at(w, c.M_OWN_NEXT, machine)
     return min(units, asked)

@@ -3,45 +3,9 @@
 What does not depend on the need itself is worked out once for all needs of a kind.
 """
 
-from bigfleet.engine.heap.columns import (
-    D_BOUND,
-    D_EXTRA,
-    D_EXTRA_TOUCHED,
-    D_POOL,
-    FIRST_CLASS,
-    FIRST_SPARE,
-    H_COUNT,
-    K_LEFT,
-    K_SHAPE,
-    KIND_EXTRA,
-    KIND_EXTRA_PRIORITY,
-    KIND_EXTRA_VERSION,
-    KIND_LIST,
-    KIND_LISTED,
-    KIND_POOL,
-    KIND_TOTALS,
-    LEN_SHAPES,
-    M_SHAPE,
-    N_ACTS,
-    N_ASKED,
-    N_KIND,
-    N_NEAR,
-    N_PRIORITY,
-    N_TOPOLOGY,
-    NEVER,
-    NONE,
-    SPARES,
-    T_ARENA,
-    T_COHORT_LIST,
-    T_DOMAIN_COUNT,
-    T_STANDING,
-    T_VICTIM,
-    TOTALS,
-    VERSION,
-    VICTIMS,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, domain_rank_at, put, room_in_arena, sort
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, at, domain_at, domain_rank_at, put, room_in_arena, sort
+from bigfleet.engine.heap.values import NEVER, NONE, TOTALS
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import admits, fresh_units, look
 from bigfleet.engine.walks.cohorts import closed_spares, cohort_range, is_open, open_spares
@@ -54,31 +18,31 @@ def is_smaller(w: Work, need: int, one: int, other: int) -> bool:
     one_total, other_total = total_units(w, need, one), total_units(w, need, other)
     if one_total != other_total:
         return one_total < other_total
-    topology = at(w, N_TOPOLOGY, need)
+    topology = at(w, c.N_TOPOLOGY, need)
     return domain_rank_at(w, topology, one) < domain_rank_at(w, topology, other)
 
 
 @walk
 def total_units(w: Work, need: int, domain: int) -> int:
     """Units that all machines of a domain, untouched and in any state but Failed, would hold."""
-    kind = at(w, N_KIND, need)
+    kind = at(w, c.N_KIND, need)
     look(w, need, TOTALS)
-    if at(w, KIND_TOTALS, kind) == NONE:
+    if at(w, c.KIND_TOTALS, kind) == NONE:
         _sum_totals(w, need)
-    return at(w, T_ARENA, at(w, KIND_TOTALS, kind) + domain)
+    return at(w, c.T_ARENA, at(w, c.KIND_TOTALS, kind) + domain)
 
 
 @walk
 def _sum_totals(w: Work, need: int) -> None:
     """Work the totals of all domains out, once for all needs of a kind."""
-    topology = at(w, N_TOPOLOGY, need)
-    start = room_in_arena(w, at(w, T_DOMAIN_COUNT, topology))
-    put(w, KIND_TOTALS, at(w, N_KIND, need), start)
-    for shape in range(w.h[LEN_SHAPES]):
+    topology = at(w, c.N_TOPOLOGY, need)
+    start = room_in_arena(w, at(w, c.T_DOMAIN_COUNT, topology))
+    put(w, c.KIND_TOTALS, at(w, c.N_KIND, need), start)
+    for shape in range(w.h[c.LEN_SHAPES]):
         domain = domain_at(w, topology, shape)
-        if domain != NONE and at(w, H_COUNT, shape) and admits(w, need, shape):
-            units = at(w, H_COUNT, shape) * fresh_units(w, need, shape)
-            put(w, T_ARENA, start + domain, at(w, T_ARENA, start + domain) + units)
+        if domain != NONE and at(w, c.SHAPE_COUNT, shape) and admits(w, need, shape):
+            units = at(w, c.SHAPE_COUNT, shape) * fresh_units(w, need, shape)
+            add(w, c.T_ARENA, start + domain, units)
 
 
 @walk
@@ -87,29 +51,29 @@ def pool_units(w: Work, need: int, domain: int) -> int:
     units = 0
     start, end = cohort_range(w, need, domain)
     for i in range(start, end):
-        cohort = at(w, T_COHORT_LIST, i)
-        if at(w, K_LEFT, cohort) > 0 and admits(w, need, at(w, K_SHAPE, cohort)):
-            units += at(w, K_LEFT, cohort) * fresh_units(w, need, at(w, K_SHAPE, cohort))
+        cohort = at(w, c.T_COHORT_LIST, i)
+        if at(w, c.COHORT_LEFT, cohort) > 0 and admits(w, need, at(w, c.COHORT_SHAPE, cohort)):
+            units += at(w, c.COHORT_LEFT, cohort) * fresh_units(w, need, at(w, c.COHORT_SHAPE, cohort))
     return units
 
 
 @walk
 def note_extra(w: Work, need: int, victims: bool) -> int:
     """Sum what a domain offers beyond its cohorts: spares and, if they may be taken, victims; how many domains do."""
-    topology, noted = at(w, N_TOPOLOGY, need), 0
-    if not at(w, N_ACTS, need):
+    topology, noted = at(w, c.N_TOPOLOGY, need), 0
+    if not at(w, c.N_ACTS, need):
         return 0
     for i in range(closed_spares(w, need, victims), open_spares(w, victims)):
-        cohort = w.h[FIRST_SPARE] + i
-        shape = at(w, K_SHAPE, cohort)
+        cohort = w.h[c.FIRST_SPARE] + i
+        shape = at(w, c.COHORT_SHAPE, cohort)
         if is_open(w, need, cohort, victims):
             noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
     if victims:
-        for i in range(w.h[VICTIMS]):
-            if at(w, T_STANDING, i) >= at(w, N_PRIORITY, need):
+        for i in range(w.h[c.VICTIMS]):
+            if at(w, c.T_STANDING, i) >= at(w, c.N_PRIORITY, need):
                 break
-            machine = at(w, T_VICTIM, i)
-            shape = at(w, M_SHAPE, machine)
+            machine = at(w, c.T_VICTIM, i)
+            shape = at(w, c.M_SHAPE, machine)
             if admits(w, need, shape) and may_preempt(w, need, machine):
                 noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
     return noted
@@ -120,10 +84,10 @@ def _add_extra(w: Work, domain: int, units: int, noted: int) -> int:
     """Add to what a domain offers."""
     if units <= 0:
         return noted
-    if at(w, D_EXTRA, domain) == 0:
-        put(w, D_EXTRA_TOUCHED, noted, domain)
+    if at(w, c.D_EXTRA, domain) == 0:
+        put(w, c.D_EXTRA_TOUCHED, noted, domain)
         noted += 1
-    put(w, D_EXTRA, domain, at(w, D_EXTRA, domain) + units)
+    add(w, c.D_EXTRA, domain, units)
     return noted
 
 
@@ -133,38 +97,38 @@ def could_be_completed(w: Work, need: int) -> bool:
 
     What its cluster's machines held for it in phase 1, and the most that any domain's pool, spares and victims hold.
     """
-    kind, priority = at(w, N_KIND, need), at(w, N_PRIORITY, need)
-    if at(w, KIND_EXTRA_VERSION, kind) != w.h[VERSION] or at(w, KIND_EXTRA_PRIORITY, kind) != priority:
-        put(w, KIND_EXTRA_VERSION, kind, w.h[VERSION])
-        put(w, KIND_EXTRA_PRIORITY, kind, priority)
-        topology, noted, most = at(w, N_TOPOLOGY, need), 0, 0
-        for i in range(w.h[SPARES]):
-            shape = at(w, K_SHAPE, w.h[FIRST_SPARE] + i)
+    kind, priority = at(w, c.N_KIND, need), at(w, c.N_PRIORITY, need)
+    if at(w, c.KIND_EXTRA_VERSION, kind) != w.h[c.VERSION] or at(w, c.KIND_EXTRA_PRIORITY, kind) != priority:
+        put(w, c.KIND_EXTRA_VERSION, kind, w.h[c.VERSION])
+        put(w, c.KIND_EXTRA_PRIORITY, kind, priority)
+        topology, noted, most = at(w, c.N_TOPOLOGY, need), 0, 0
+        for i in range(w.h[c.SPARES]):
+            shape = at(w, c.COHORT_SHAPE, w.h[c.FIRST_SPARE] + i)
             if admits(w, need, shape):
                 noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
-        for i in range(w.h[VICTIMS]):
-            if at(w, T_STANDING, i) >= priority:
+        for i in range(w.h[c.VICTIMS]):
+            if at(w, c.T_STANDING, i) >= priority:
                 break
-            shape = at(w, M_SHAPE, at(w, T_VICTIM, i))
+            shape = at(w, c.M_SHAPE, at(w, c.T_VICTIM, i))
             if admits(w, need, shape):
                 noted = _add_extra(w, domain_at(w, topology, shape), fresh_units(w, need, shape), noted)
         for i in range(noted):
-            most = max(most, at(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i)))
-            put(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i), 0)
-        put(w, KIND_EXTRA, kind, most)
-    if at(w, KIND_EXTRA, kind) == 0:
+            most = max(most, at(w, c.D_EXTRA, at(w, c.D_EXTRA_TOUCHED, i)))
+            put(w, c.D_EXTRA, at(w, c.D_EXTRA_TOUCHED, i), 0)
+        put(w, c.KIND_EXTRA, kind, most)
+    if at(w, c.KIND_EXTRA, kind) == 0:
         return False
-    return at(w, N_NEAR, need) + _most_in_pool(w, need) + at(w, KIND_EXTRA, kind) >= at(w, N_ASKED, need)
+    return at(w, c.N_NEAR, need) + _most_in_pool(w, need) + at(w, c.KIND_EXTRA, kind) >= at(w, c.N_ASKED, need)
 
 
 @walk
 def can_complete(w: Work, need: int, domain: int, missing: int) -> bool:
     """Whether what a domain offers beyond bound machines holds so many units of the gang."""
-    if not at(w, N_ACTS, need):
+    if not at(w, c.N_ACTS, need):
         return False
-    if at(w, D_EXTRA, domain) >= missing:
+    if at(w, c.D_EXTRA, domain) >= missing:
         return True
-    return pool_units(w, need, domain) + at(w, D_EXTRA, domain) >= missing
+    return pool_units(w, need, domain) + at(w, c.D_EXTRA, domain) >= missing
 
 
 @walk
@@ -174,8 +138,8 @@ def best_untouched(w: Work, need: int, asked: int, extra: int) -> int:
     if asked <= _most_in_pool(w, need):
         best = _first_in_pool(w, need, asked)
     for i in range(extra):
-        domain = at(w, D_EXTRA_TOUCHED, i)
-        if at(w, D_BOUND, domain) == 0 and can_complete(w, need, domain, asked):
+        domain = at(w, c.D_EXTRA_TOUCHED, i)
+        if at(w, c.D_BOUND, domain) == 0 and can_complete(w, need, domain, asked):
             if best == NONE or is_smaller(w, need, domain, best):
                 best = domain
     return best
@@ -187,22 +151,22 @@ def _most_in_pool(w: Work, need: int) -> int:
 
     Worked out once for all needs of a kind: cohorts only shrink, so it stays a bound.
     """
-    kind = at(w, N_KIND, need)
-    if at(w, KIND_POOL, kind) == NONE:
-        most, topology = 0, at(w, N_TOPOLOGY, need)
-        for cohort in range(w.h[FIRST_CLASS]):
-            shape = at(w, K_SHAPE, cohort)
+    kind = at(w, c.N_KIND, need)
+    if at(w, c.KIND_POOL, kind) == NONE:
+        most, topology = 0, at(w, c.N_TOPOLOGY, need)
+        for cohort in range(w.h[c.FIRST_CLASS]):
+            shape = at(w, c.COHORT_SHAPE, cohort)
             domain = domain_at(w, topology, shape)
             if domain != NONE and admits(w, need, shape):
-                units = at(w, D_POOL, domain) + at(w, K_LEFT, cohort) * fresh_units(w, need, shape)
-                put(w, D_POOL, domain, units)
+                units = at(w, c.D_POOL, domain) + at(w, c.COHORT_LEFT, cohort) * fresh_units(w, need, shape)
+                put(w, c.D_POOL, domain, units)
                 most = max(most, units)
-        for cohort in range(w.h[FIRST_CLASS]):
-            domain = domain_at(w, topology, at(w, K_SHAPE, cohort))
+        for cohort in range(w.h[c.FIRST_CLASS]):
+            domain = domain_at(w, topology, at(w, c.COHORT_SHAPE, cohort))
             if domain != NONE:
-                put(w, D_POOL, domain, 0)
-        put(w, KIND_POOL, kind, most)
-    return at(w, KIND_POOL, kind)
+                put(w, c.D_POOL, domain, 0)
+        put(w, c.KIND_POOL, kind, most)
+    return at(w, c.KIND_POOL, kind)
 
 
 @walk
@@ -211,19 +175,19 @@ def _first_in_pool(w: Work, need: int, asked: int) -> int:
 
     Domains are sorted once a kind, each with a bound on what its cohorts hold that is worked out anew when it matters.
     """
-    kind = at(w, N_KIND, need)
-    if at(w, KIND_LIST, kind) == NONE:
+    kind = at(w, c.N_KIND, need)
+    if at(w, c.KIND_LIST, kind) == NONE:
         _list_domains(w, need)
-    start = at(w, KIND_LIST, kind)
-    bounds = start + at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))
-    for i in range(at(w, KIND_LISTED, kind)):
-        if at(w, T_ARENA, bounds + i) < asked:
+    start = at(w, c.KIND_LIST, kind)
+    bounds = start + at(w, c.T_DOMAIN_COUNT, at(w, c.N_TOPOLOGY, need))
+    for i in range(at(w, c.KIND_LISTED, kind)):
+        if at(w, c.T_ARENA, bounds + i) < asked:
             continue
-        domain = at(w, T_ARENA, start + i)
-        if at(w, D_BOUND, domain) > 0:
+        domain = at(w, c.T_ARENA, start + i)
+        if at(w, c.D_BOUND, domain) > 0:
             continue
         units = pool_units(w, need, domain)
-        put(w, T_ARENA, bounds + i, units)
+        put(w, c.T_ARENA, bounds + i, units)
         if units >= asked:
             return domain
     return NONE
@@ -232,22 +196,22 @@ def _first_in_pool(w: Work, need: int, asked: int) -> int:
 @walk
 def _list_domains(w: Work, need: int) -> None:
     """List the domains whose cohorts hold anything, smallest total first, then by value."""
-    kind, topology = at(w, N_KIND, need), at(w, N_TOPOLOGY, need)
-    count = at(w, T_DOMAIN_COUNT, topology)
+    kind, topology = at(w, c.N_KIND, need), at(w, c.N_TOPOLOGY, need)
+    count = at(w, c.T_DOMAIN_COUNT, topology)
     start = room_in_arena(w, 2 * count)
     known = 0
-    for cohort in range(w.h[FIRST_CLASS]):
-        domain = domain_at(w, topology, at(w, K_SHAPE, cohort))
-        if domain != NONE and at(w, D_POOL, domain) == 0 and admits(w, need, at(w, K_SHAPE, cohort)):
-            put(w, D_POOL, domain, 1)
-            put(w, T_ARENA, start + known, domain)
+    for cohort in range(w.h[c.FIRST_CLASS]):
+        domain = domain_at(w, topology, at(w, c.COHORT_SHAPE, cohort))
+        if domain != NONE and at(w, c.D_POOL, domain) == 0 and admits(w, need, at(w, c.COHORT_SHAPE, cohort)):
+            put(w, c.D_POOL, domain, 1)
+            put(w, c.T_ARENA, start + known, domain)
             key = total_units(w, need, domain) * count + domain_rank_at(w, topology, domain)
-            put(w, T_ARENA, start + count + known, key)
+            put(w, c.T_ARENA, start + count + known, key)
             known += 1
     for i in range(known):
-        put(w, D_POOL, at(w, T_ARENA, start + i), 0)
-    sort(w, w.h[T_ARENA] + start + count, w.h[T_ARENA] + start, known)
+        put(w, c.D_POOL, at(w, c.T_ARENA, start + i), 0)
+    sort(w, w.h[c.T_ARENA] + start + count, w.h[c.T_ARENA] + start, known)
     for i in range(known):
-        put(w, T_ARENA, start + count + i, NEVER)
-    put(w, KIND_LIST, kind, start)
-    put(w, KIND_LISTED, kind, known)
+        put(w, c.T_ARENA, start + count + i, NEVER)
+    put(w, c.KIND_LIST, kind, start)
+    put(w, c.KIND_LISTED, kind, known)

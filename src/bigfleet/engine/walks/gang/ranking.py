@@ -1,43 +1,8 @@
 """Ranking: the first of the domains that can cover a gang. Compiled; section 6."""
 
-from typing import cast
-
-import numpy as np
-
-from bigfleet.engine.heap.columns import (
-    D_BOUND,
-    D_EXTRA,
-    D_EXTRA_TOUCHED,
-    D_NEWEST,
-    D_OWN,
-    D_TOUCHED,
-    LEN_SEATS,
-    M_BOUND,
-    M_NUMBER,
-    M_OWN,
-    M_OWN_NEXT,
-    M_SHAPE,
-    N_ACTS,
-    N_ASKED,
-    N_CLUSTER,
-    N_NEAR,
-    N_OWN,
-    N_OWN_HEAD,
-    N_TOPOLOGY,
-    NEVER,
-    NO,
-    NONE,
-    OVERFLOW,
-    S_DOMAIN,
-    S_MACHINE,
-    S_ROOM,
-    SEEN,
-    T_ARENA,
-    T_DOMAIN_COUNT,
-    YES,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, put
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, at, domain_at, put
+from bigfleet.engine.heap.values import NEVER, NO, NONE, YES, ZERO
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import admits, fitting_units
 from bigfleet.engine.walks.gang.domains import best_untouched, can_complete, is_smaller, note_extra, total_units
@@ -45,31 +10,29 @@ from bigfleet.engine.walks.machine_lists import after, following, list_anew, lis
 from bigfleet.engine.walks.spread.levels import has_hard_spread
 from bigfleet.engine.walks.spread.rows import spread_prospect
 
-ZERO = cast("int", np.int64(0))
-
 
 @walk
 def best_domain(w: Work, need: int, victims: bool) -> int:
     """The first domain in section 6's ranking that can cover the whole gang; NONE if no domain can."""
     if has_hard_spread(w, need):
         return best_domain_spread(w, need, victims)
-    cluster, topology, asked = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), at(w, N_ASKED, need)
+    cluster, topology, asked = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need), at(w, c.N_ASKED, need)
     touched, whole = 0, False
-    machine = at(w, N_OWN_HEAD, need)
+    machine = at(w, c.N_OWN_HEAD, need)
     while machine >= 0:
-        shape = at(w, M_SHAPE, machine)
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
+        shape = at(w, c.M_SHAPE, machine)
+        if at(w, c.M_BOUND, machine) == cluster and admits(w, need, shape):
             units = fitting_units(w, need, machine)
             if units > 0:
                 domain = domain_at(w, topology, shape)
                 touched = _add(w, domain, units, asked, YES, ZERO, touched)
-                whole = whole or at(w, D_BOUND, domain) >= asked
-        machine = at(w, M_OWN_NEXT, machine)
-    best, w.h[SEEN] = NONE, 0
+                whole = whole or at(w, c.D_BOUND, domain) >= asked
+        machine = at(w, c.M_OWN_NEXT, machine)
+    best, w.h[c.SEEN] = NONE, 0
     start, count, bits, before = listed(w, need)
     i = following(w, bits, ZERO, count)
     while i < count and best == NONE:
-        machine = at(w, T_ARENA, start + i)
+        machine = at(w, c.T_ARENA, start + i)
         units = fitting_units(w, need, machine)
         if units > 0:
             touched, whole, best = _see(w, need, machine, units, touched, whole)
@@ -79,7 +42,7 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
     passed = 0
     machine = NONE if best != NONE else after(w, cluster, before)
     while machine >= 0 and best == NONE:
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, at(w, M_SHAPE, machine)):
+        if at(w, c.M_BOUND, machine) == cluster and admits(w, need, at(w, c.M_SHAPE, machine)):
             units = fitting_units(w, need, machine)
             if units > 0:
                 touched, whole, best = _see(w, need, machine, units, touched, whole)
@@ -92,20 +55,20 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
     best, near = NONE, 0
     extra = note_extra(w, need, victims)
     for i in range(touched):
-        domain = at(w, D_TOUCHED, i)
-        bound = at(w, D_BOUND, domain)
+        domain = at(w, c.D_TOUCHED, i)
+        bound = at(w, c.D_BOUND, domain)
         near = max(near, bound)
         if bound < asked:
-            put(w, D_NEWEST, domain, NEVER)
+            put(w, c.D_NEWEST, domain, NEVER)
             if not can_complete(w, need, domain, asked - bound):
                 continue
         if best == NONE or _outranks(w, need, domain, best):
             best = domain
-    if best == NONE and at(w, N_ACTS, need):
+    if best == NONE and at(w, c.N_ACTS, need):
         best = best_untouched(w, need, asked, extra)
-    put(w, N_NEAR, need, near)
+    put(w, c.N_NEAR, need, near)
     for i in range(extra):
-        put(w, D_EXTRA, at(w, D_EXTRA_TOUCHED, i), 0)
+        put(w, c.D_EXTRA, at(w, c.D_EXTRA_TOUCHED, i), 0)
     _forget(w, touched)
     return best
 
@@ -113,20 +76,20 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
 @walk
 def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool) -> tuple[int, bool, int]:
     """Count a machine with room, unless it is the gang's own: (domains touched, some are whole, the best if sure)."""
-    if at(w, M_OWN, machine) == at(w, N_OWN, need):
+    if at(w, c.M_OWN, machine) == at(w, c.N_OWN, need):
         return touched, whole, NONE
-    seen, asked = w.h[SEEN], at(w, N_ASKED, need)
-    if seen >= w.h[LEN_SEATS]:
-        w.h[OVERFLOW] = LEN_SEATS
+    seen, asked = w.h[c.SEEN], at(w, c.N_ASKED, need)
+    if seen >= w.h[c.LEN_SEATS]:
+        w.h[c.OVERFLOW] = c.LEN_SEATS
         return touched, whole, NONE
-    domain = domain_at(w, at(w, N_TOPOLOGY, need), at(w, M_SHAPE, machine))
-    put(w, S_MACHINE, seen, machine)
-    put(w, S_ROOM, seen, units)
-    put(w, S_DOMAIN, seen, domain)
-    w.h[SEEN] = seen + 1
-    number = at(w, M_NUMBER, machine)
+    domain = domain_at(w, at(w, c.N_TOPOLOGY, need), at(w, c.M_SHAPE, machine))
+    put(w, c.S_MACHINE, seen, machine)
+    put(w, c.S_ROOM, seen, units)
+    put(w, c.S_DOMAIN, seen, domain)
+    w.h[c.SEEN] = seen + 1
+    number = at(w, c.M_NUMBER, machine)
     touched = _add(w, domain, units, asked, NO, number, touched)
-    if at(w, D_BOUND, domain) < asked:
+    if at(w, c.D_BOUND, domain) < asked:
         return touched, whole, NONE
     # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
     # Only domains that are whole on the gang's own or on machines without a number have ties.
@@ -137,38 +100,38 @@ def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool
 def _forget(w: Work, touched: int) -> None:
     """Clear the sums of the domains that were touched."""
     for i in range(touched):
-        domain = at(w, D_TOUCHED, i)
-        put(w, D_BOUND, domain, 0)
-        put(w, D_OWN, domain, 0)
-        put(w, D_NEWEST, domain, 0)
+        domain = at(w, c.D_TOUCHED, i)
+        put(w, c.D_BOUND, domain, 0)
+        put(w, c.D_OWN, domain, 0)
+        put(w, c.D_NEWEST, domain, 0)
 
 
 @walk
 def _add(w: Work, domain: int, units: int, asked: int, own: bool, number: int, touched: int) -> int:
     """Count one bound machine for its domain, as far as the gang would still take from it."""
-    if at(w, D_BOUND, domain) >= asked:
+    if at(w, c.D_BOUND, domain) >= asked:
         return touched
-    if at(w, D_BOUND, domain) == 0:
-        put(w, D_TOUCHED, touched, domain)
+    if at(w, c.D_BOUND, domain) == 0:
+        put(w, c.D_TOUCHED, touched, domain)
         touched += 1
-    units = min(units, asked - at(w, D_BOUND, domain))
-    put(w, D_BOUND, domain, at(w, D_BOUND, domain) + units)
+    units = min(units, asked - at(w, c.D_BOUND, domain))
+    add(w, c.D_BOUND, domain, units)
     if own:
-        put(w, D_OWN, domain, at(w, D_OWN, domain) + units)
+        add(w, c.D_OWN, domain, units)
     else:
-        put(w, D_NEWEST, domain, max(at(w, D_NEWEST, domain), number))
+        put(w, c.D_NEWEST, domain, max(at(w, c.D_NEWEST, domain), number))
     return touched
 
 
 @walk
 def _outranks(w: Work, need: int, one: int, other: int) -> bool:
     """Whether one covering domain comes before another."""
-    if at(w, D_BOUND, one) != at(w, D_BOUND, other):
-        return at(w, D_BOUND, one) > at(w, D_BOUND, other)
-    if at(w, D_NEWEST, one) != at(w, D_NEWEST, other):
-        return at(w, D_NEWEST, one) < at(w, D_NEWEST, other)
-    if at(w, D_OWN, one) != at(w, D_OWN, other):
-        return at(w, D_OWN, one) > at(w, D_OWN, other)
+    if at(w, c.D_BOUND, one) != at(w, c.D_BOUND, other):
+        return at(w, c.D_BOUND, one) > at(w, c.D_BOUND, other)
+    if at(w, c.D_NEWEST, one) != at(w, c.D_NEWEST, other):
+        return at(w, c.D_NEWEST, one) < at(w, c.D_NEWEST, other)
+    if at(w, c.D_OWN, one) != at(w, c.D_OWN, other):
+        return at(w, c.D_OWN, one) > at(w, c.D_OWN, other)
     return is_smaller(w, need, one, other)
 
 
@@ -176,19 +139,19 @@ def _outranks(w: Work, need: int, one: int, other: int) -> bool:
 def best_domain_spread(w: Work, need: int, victims: bool) -> int:
     """The same for a gang whose row is also spread: each domain is tried whole."""
     best = NONE
-    for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
+    for domain in range(at(w, c.T_DOMAIN_COUNT, at(w, c.N_TOPOLOGY, need))):
         if total_units(w, need, domain) == 0:
             continue
         covers, bound, newest, own = spread_prospect(w, need, domain, victims)
         if not covers:
             continue
-        put(w, D_BOUND, domain, bound)
-        put(w, D_NEWEST, domain, newest)
-        put(w, D_OWN, domain, own)
+        put(w, c.D_BOUND, domain, bound)
+        put(w, c.D_NEWEST, domain, newest)
+        put(w, c.D_OWN, domain, own)
         if best == NONE or _outranks(w, need, domain, best):
             best = domain
-    for domain in range(at(w, T_DOMAIN_COUNT, at(w, N_TOPOLOGY, need))):
-        put(w, D_BOUND, domain, 0)
-        put(w, D_OWN, domain, 0)
-        put(w, D_NEWEST, domain, 0)
+    for domain in range(at(w, c.T_DOMAIN_COUNT, at(w, c.N_TOPOLOGY, need))):
+        put(w, c.D_BOUND, domain, 0)
+        put(w, c.D_OWN, domain, 0)
+        put(w, c.D_NEWEST, domain, 0)
     return best

@@ -4,33 +4,9 @@ Only domains that hold a unit are ever written, and only those are cleared: of a
 machines, and most rows use few of them.
 """
 
-from bigfleet.engine.heap.columns import (
-    H_COUNT,
-    KIND_LEVELS,
-    LEN_LEVELS,
-    LEN_SHAPES,
-    MOST_DOMAINS,
-    N_KIND,
-    N_SPREAD,
-    N_TOPOLOGY,
-    NEVER,
-    NONE,
-    P_HARD,
-    P_SKEW,
-    P_TOPOLOGY,
-    PRESENCE,
-    RISES,
-    T_ARENA,
-    T_LEVEL_COUNT,
-    T_LEVEL_DOMAINS,
-    T_LEVEL_LEAST,
-    T_LEVEL_USED,
-    T_LEVEL_USED_COUNT,
-    T_SPREAD_START,
-    T_WAITING,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, level_at, put, put_level, room_in_arena
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, at, domain_at, level_at, put, put_level, room_in_arena
+from bigfleet.engine.heap.values import NEVER, NONE, PRESENCE
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import is_eligible, look
 
@@ -38,9 +14,9 @@ from bigfleet.engine.walks.capacity import is_eligible, look
 @walk
 def has_hard_spread(w: Work, need: int) -> bool:
     """Whether a spread of the row is a rule and not a wish."""
-    spread = at(w, N_SPREAD, need)
-    for s in range(at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)):
-        if at(w, P_HARD, s):
+    spread = at(w, c.N_SPREAD, need)
+    for s in range(at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)):
+        if at(w, c.SPREAD_HARD, s):
             return True
     return False
 
@@ -48,77 +24,77 @@ def has_hard_spread(w: Work, need: int) -> bool:
 @walk
 def count_domains(w: Work, need: int, domain: int) -> None:
     """Count for each rule of the row the domains with an eligible machine in any state but Failed."""
-    spread, topology, kind = at(w, N_SPREAD, need), at(w, N_TOPOLOGY, need), at(w, N_KIND, need)
-    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    spread, topology, kind = at(w, c.N_SPREAD, need), at(w, c.N_TOPOLOGY, need), at(w, c.N_KIND, need)
+    start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     look(w, need, PRESENCE)
-    place = at(w, KIND_LEVELS, kind)
+    place = at(w, c.KIND_LEVELS, kind)
     if topology < 0 and place != NONE:
         for j in range(end - start):
-            put(w, T_LEVEL_DOMAINS, j, at(w, T_ARENA, place + j))
+            put(w, c.T_LEVEL_DOMAINS, j, at(w, c.T_ARENA, place + j))
         return
     for j in range(end - start):
-        put(w, T_LEVEL_DOMAINS, j, 0)
+        put(w, c.T_LEVEL_DOMAINS, j, 0)
     empty_levels(w)
-    for shape in range(w.h[LEN_SHAPES]):
-        if at(w, H_COUNT, shape) == 0 or (topology >= 0 and domain_at(w, topology, shape) != domain):
+    for shape in range(w.h[c.LEN_SHAPES]):
+        if at(w, c.SHAPE_COUNT, shape) == 0 or (topology >= 0 and domain_at(w, topology, shape) != domain):
             continue
         if not is_eligible(w, need, shape):
             continue
         for s in range(start, end):
-            if at(w, P_HARD, s):
-                d = domain_at(w, at(w, P_TOPOLOGY, s), shape)
+            if at(w, c.SPREAD_HARD, s):
+                d = domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), shape)
                 if level_at(w, s - start, d) == 0:
                     _use(w, s - start, d)
                     put_level(w, s - start, d, 1)
-                    put(w, T_LEVEL_DOMAINS, s - start, at(w, T_LEVEL_DOMAINS, s - start) + 1)
+                    add(w, c.T_LEVEL_DOMAINS, s - start, 1)
     empty_levels(w)
     if topology < 0:
         place = room_in_arena(w, end - start)
-        put(w, KIND_LEVELS, kind, place)
+        put(w, c.KIND_LEVELS, kind, place)
         for j in range(end - start):
-            put(w, T_ARENA, place + j, at(w, T_LEVEL_DOMAINS, j))
+            put(w, c.T_ARENA, place + j, at(w, c.T_LEVEL_DOMAINS, j))
 
 
 @walk
 def empty_levels(w: Work) -> None:
     """Let every domain hold nothing, and no seat wait for one; the emptiest are then all that were counted."""
-    for j in range(w.h[LEN_LEVELS]):
-        first = j * w.h[MOST_DOMAINS]
-        for i in range(at(w, T_LEVEL_USED_COUNT, j)):
-            d = at(w, T_LEVEL_USED, first + i)
+    for j in range(w.h[c.LEN_LEVELS]):
+        first = j * w.h[c.MOST_DOMAINS]
+        for i in range(at(w, c.T_LEVEL_USED_COUNT, j)):
+            d = at(w, c.T_LEVEL_USED, first + i)
             put_level(w, j, d, 0)
-            put(w, T_WAITING, first + d, 0)
-        put(w, T_LEVEL_USED_COUNT, j, 0)
-        put(w, T_LEVEL_LEAST, j, 0)
-        put(w, T_LEVEL_COUNT, j, at(w, T_LEVEL_DOMAINS, j))
+            put(w, c.T_WAITING, first + d, 0)
+        put(w, c.T_LEVEL_USED_COUNT, j, 0)
+        put(w, c.T_LEVEL_LEAST, j, 0)
+        put(w, c.T_LEVEL_COUNT, j, at(w, c.T_LEVEL_DOMAINS, j))
 
 
 @walk
 def _use(w: Work, j: int, domain: int) -> None:
     """Note a domain that is not empty any more."""
-    used = at(w, T_LEVEL_USED_COUNT, j)
-    put(w, T_LEVEL_USED, j * w.h[MOST_DOMAINS] + used, domain)
-    put(w, T_LEVEL_USED_COUNT, j, used + 1)
+    used = at(w, c.T_LEVEL_USED_COUNT, j)
+    put(w, c.T_LEVEL_USED, j * w.h[c.MOST_DOMAINS] + used, domain)
+    put(w, c.T_LEVEL_USED_COUNT, j, used + 1)
 
 
 @walk
 def _find_least(w: Work, j: int) -> None:
     """The emptiest domains of a rule all of whose domains hold something."""
-    first, least, count = j * w.h[MOST_DOMAINS], NEVER, 0
-    for i in range(at(w, T_LEVEL_USED_COUNT, j)):
-        level = level_at(w, j, at(w, T_LEVEL_USED, first + i))
+    first, least, count = j * w.h[c.MOST_DOMAINS], NEVER, 0
+    for i in range(at(w, c.T_LEVEL_USED_COUNT, j)):
+        level = level_at(w, j, at(w, c.T_LEVEL_USED, first + i))
         if level < least:
             least, count = level, 0
         if level == least:
             count += 1
-    put(w, T_LEVEL_LEAST, j, least)
-    put(w, T_LEVEL_COUNT, j, count)
+    put(w, c.T_LEVEL_LEAST, j, least)
+    put(w, c.T_LEVEL_COUNT, j, count)
 
 
 @walk
 def may_take(w: Work, j: int, skew: int, domain: int) -> bool:
     """Whether a domain may take one unit more by one rule."""
-    return level_at(w, j, domain) + 1 - at(w, T_LEVEL_LEAST, j) <= skew
+    return level_at(w, j, domain) + 1 - at(w, c.T_LEVEL_LEAST, j) <= skew
 
 
 @walk
@@ -126,50 +102,50 @@ def blocking(w: Work, need: int, shape: int) -> int:
     """The first domain of a machine of this shape that may not take one unit more, as a place of T_WAITING; NONE if all
     may.
     """
-    spread = at(w, N_SPREAD, need)
-    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    spread = at(w, c.N_SPREAD, need)
+    start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        if at(w, P_HARD, s):
-            d = domain_at(w, at(w, P_TOPOLOGY, s), shape)
-            if not may_take(w, s - start, at(w, P_SKEW, s), d):
-                return (s - start) * w.h[MOST_DOMAINS] + d
+        if at(w, c.SPREAD_HARD, s):
+            d = domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), shape)
+            if not may_take(w, s - start, at(w, c.SPREAD_SKEW, s), d):
+                return (s - start) * w.h[c.MOST_DOMAINS] + d
     return NONE
 
 
 @walk
 def raise_levels(w: Work, need: int, shape: int, units: int) -> bool:
     """Count units for the domains of a machine of this shape; whether a rule's emptiest domains hold more now."""
-    spread = at(w, N_SPREAD, need)
-    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    spread = at(w, c.N_SPREAD, need)
+    start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     rose = False
     for s in range(start, end):
         j = s - start
-        d = domain_at(w, at(w, P_TOPOLOGY, s), shape)
+        d = domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), shape)
         if d == NONE:
             continue
         level = level_at(w, j, d)
         if level == 0:
             _use(w, j, d)
         put_level(w, j, d, level + units)
-        if at(w, P_HARD, s) and level == at(w, T_LEVEL_LEAST, j):
-            put(w, T_LEVEL_COUNT, j, at(w, T_LEVEL_COUNT, j) - 1)
-            if at(w, T_LEVEL_COUNT, j) == 0:
+        if at(w, c.SPREAD_HARD, s) and level == at(w, c.T_LEVEL_LEAST, j):
+            add(w, c.T_LEVEL_COUNT, j, -1)
+            if at(w, c.T_LEVEL_COUNT, j) == 0:
                 _find_least(w, j)
                 rose = True
     if rose:
-        w.h[RISES] = w.h[RISES] + 1
+        w.h[c.RISES] = w.h[c.RISES] + 1
     return rose
 
 
 @walk
 def is_emptier(w: Work, need: int, one: int, other: int) -> int:
     """-1 if the domains of shape `one` are less full, 1 if fuller, 0 if alike, rule by rule."""
-    spread = at(w, N_SPREAD, need)
-    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    spread = at(w, c.N_SPREAD, need)
+    start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     for s in range(start, end):
-        if at(w, P_HARD, s):
-            a = level_at(w, s - start, domain_at(w, at(w, P_TOPOLOGY, s), one))
-            b = level_at(w, s - start, domain_at(w, at(w, P_TOPOLOGY, s), other))
+        if at(w, c.SPREAD_HARD, s):
+            a = level_at(w, s - start, domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), one))
+            b = level_at(w, s - start, domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), other))
             if a != b:
                 return -1 if a < b else 1
     return 0

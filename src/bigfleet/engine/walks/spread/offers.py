@@ -10,34 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    ARENA,
-    ASIDE,
-    BY_RULE,
-    HEAPS,
-    IN_ORDER,
-    K_LEFT,
-    K_PRICE,
-    K_PROBABILITY,
-    K_SHAPE,
-    M_RANK,
-    M_SHAPE,
-    N_ASKED,
-    N_MISSING,
-    N_SPREAD,
-    NONE,
-    OFFERED,
-    OFFERS,
-    P_HARD,
-    P_TOPOLOGY,
-    RULES,
-    S_MACHINE,
-    T_ARENA,
-    T_DOMAIN_COUNT,
-    T_SPREAD_START,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, level_at, put, room_in_arena
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, at, domain_at, level_at, put, room_in_arena
+from bigfleet.engine.heap.values import NONE, ONE, ZERO
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import fresh_units
 from bigfleet.engine.walks.cohorts import (
@@ -53,8 +28,6 @@ from bigfleet.engine.walks.cohorts import (
 )
 from bigfleet.engine.walks.spread.levels import blocking, raise_levels
 
-ZERO, ONE = cast("int", np.int64(0)), cast("int", np.int64(1))
-
 # The columns of offers, each OFFERED entries long from OFFERS on: the heap of them, those put aside, and of each its
 # cohort or else the seat to stand on, how many units a machine there holds, its shape, and from LEVELS on how full its
 # domains were when it was last sorted. Behind them, for each domain of the coarsest spread, where its heap begins, how
@@ -66,62 +39,64 @@ BEGIN, SIZE, HEAP = (cast("int", np.int64(column)) for column in range(3))
 @walk
 def offer_at(w: Work, column: int, i: int) -> int:
     """One entry of a column of offers."""
-    return at(w, T_ARENA, w.h[OFFERS] + column * w.h[OFFERED] + i)
+    return at(w, c.T_ARENA, w.h[c.OFFERS] + column * w.h[c.OFFERED] + i)
 
 
 @walk
 def put_offer(w: Work, column: int, i: int, value: int) -> None:
     """Set one entry of a column of offers."""
-    put(w, T_ARENA, w.h[OFFERS] + column * w.h[OFFERED] + i, value)
+    put(w, c.T_ARENA, w.h[c.OFFERS] + column * w.h[c.OFFERED] + i, value)
 
 
 @walk
 def _domain_place(w: Work, column: int, domain: int) -> int:
     """The place in the arena of one entry of a column of heaps."""
-    rule = w.h[BY_RULE]
-    domains = at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, rule)) + 2
-    return w.h[OFFERS] + (LEVELS + w.h[RULES]) * w.h[OFFERED] + column * domains + domain
+    rule = w.h[c.BY_RULE]
+    domains = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, rule)) + 2
+    return w.h[c.OFFERS] + (LEVELS + w.h[c.RULES]) * w.h[c.OFFERED] + column * domains + domain
 
 
 @walk
 def _heap_at(w: Work, column: int, domain: int) -> int:
     """One entry of a column of heaps."""
-    return at(w, T_ARENA, _domain_place(w, column, domain))
+    return at(w, c.T_ARENA, _domain_place(w, column, domain))
 
 
 @walk
 def _put_heap(w: Work, column: int, domain: int, value: int) -> None:
     """Set one entry of a column of heaps."""
-    put(w, T_ARENA, _domain_place(w, column, domain), value)
+    put(w, c.T_ARENA, _domain_place(w, column, domain), value)
 
 
 @walk
 def _heap_of(w: Work, i: int) -> int:
     """The heap that an offer belongs in: its domain, or the one after the last where it has none."""
-    topology = at(w, P_TOPOLOGY, w.h[BY_RULE])
+    topology = at(w, c.SPREAD_TOPOLOGY, w.h[c.BY_RULE])
     domain = domain_at(w, topology, offer_at(w, SHAPE, i))
-    return domain if domain != NONE else at(w, T_DOMAIN_COUNT, topology)
+    return domain if domain != NONE else at(w, c.T_DOMAIN_COUNT, topology)
 
 
 @walk
 def make_room(w: Work, need: int, most: int) -> None:
     """Make room for so many offers. What the arena is given next must come after they are let go."""
-    spread = at(w, N_SPREAD, need)
-    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    spread = at(w, c.N_SPREAD, need)
+    start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     coarsest = start
     for s in range(start + 1, end):
-        if at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, s)) < at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, coarsest)):
+        if at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, s)) < at(
+            w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, coarsest)
+        ):
             coarsest = s
-    w.h[OFFERED], w.h[RULES], w.h[BY_RULE] = most, end - start, coarsest
-    domains = at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, coarsest)) + 2
-    w.h[OFFERS] = room_in_arena(w, (LEVELS + end - start) * most + 3 * domains)
-    w.h[IN_ORDER] = w.h[ASIDE] = w.h[HEAPS] = 0
+    w.h[c.OFFERED], w.h[c.RULES], w.h[c.BY_RULE] = most, end - start, coarsest
+    domains = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, coarsest)) + 2
+    w.h[c.OFFERS] = room_in_arena(w, (LEVELS + end - start) * most + 3 * domains)
+    w.h[c.IN_ORDER] = w.h[c.ASIDE] = w.h[c.HEAPS] = 0
 
 
 @walk
 def let_go(w: Work) -> None:
     """Give the arena back what the offers took of it."""
-    w.h[ARENA] = w.h[OFFERS]
+    w.h[c.ARENA] = w.h[c.OFFERS]
 
 
 @walk
@@ -134,28 +109,28 @@ def make_room_for_cohorts(w: Work, need: int, domain: int, again: bool) -> None:
 @walk
 def add_offer(w: Work, need: int, cohort: int, seat: int, units: int, shape: int) -> None:
     """One offer more, to be sorted later."""
-    i = w.h[IN_ORDER]
+    i = w.h[c.IN_ORDER]
     put_offer(w, COHORT, i, cohort)
     put_offer(w, SEAT, i, seat)
     put_offer(w, UNITS, i, units)
     put_offer(w, SHAPE, i, shape)
     note_levels(w, need, i)
-    w.h[IN_ORDER] = i + 1
+    w.h[c.IN_ORDER] = i + 1
 
 
 @walk
 def sort_offers(w: Work, need: int) -> None:
     """Bring the offers into their heaps, and those into theirs."""
-    heaps = at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, w.h[BY_RULE])) + 1
+    heaps = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, w.h[c.BY_RULE])) + 1
     for h in range(heaps + 1):
         _put_heap(w, BEGIN, h, 0)
         _put_heap(w, SIZE, h, 0)
-    for i in range(w.h[IN_ORDER]):
+    for i in range(w.h[c.IN_ORDER]):
         h = _heap_of(w, i) + 1
         _put_heap(w, BEGIN, h, _heap_at(w, BEGIN, h) + 1)
     for h in range(heaps):
         _put_heap(w, BEGIN, h + 1, _heap_at(w, BEGIN, h) + _heap_at(w, BEGIN, h + 1))
-    for i in range(w.h[IN_ORDER]):
+    for i in range(w.h[c.IN_ORDER]):
         h = _heap_of(w, i)
         size = _heap_at(w, SIZE, h)
         put_offer(w, ORDER, _heap_at(w, BEGIN, h) + size, i)
@@ -170,11 +145,11 @@ def sort_offers(w: Work, need: int) -> None:
 def _sort_heaps(w: Work, need: int) -> None:
     """Bring the heaps that are not empty into the order of a heap."""
     count = 0
-    for h in range(at(w, T_DOMAIN_COUNT, at(w, P_TOPOLOGY, w.h[BY_RULE])) + 1):
+    for h in range(at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, w.h[c.BY_RULE])) + 1):
         if _heap_at(w, SIZE, h) > 0:
             _put_heap(w, HEAP, count, h)
             count += 1
-    w.h[HEAPS] = count
+    w.h[c.HEAPS] = count
     for top in range(count // 2 - 1, -1, -1):
         _sink_heap(w, need, top)
 
@@ -182,7 +157,7 @@ def _sort_heaps(w: Work, need: int) -> None:
 @walk
 def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
     """Offer all cohorts that the need may buy from; the most units that a machine of any of them holds."""
-    w.h[IN_ORDER] = w.h[ASIDE] = 0
+    w.h[c.IN_ORDER] = w.h[c.ASIDE] = 0
     most = 0
     start, end = cohort_range(w, need, domain)
     closed = closed_spares(w, need, again)
@@ -190,10 +165,10 @@ def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
         cohort = cohort_at(w, need, domain, i if i < end else i + closed, end)
         if cohort == NONE or not is_open(w, need, cohort, again):
             continue
-        units = fresh_units(w, need, at(w, K_SHAPE, cohort))
+        units = fresh_units(w, need, at(w, c.COHORT_SHAPE, cohort))
         if units > 0:
             most = max(most, units)
-            add_offer(w, need, cohort, NONE, units, at(w, K_SHAPE, cohort))
+            add_offer(w, need, cohort, NONE, units, at(w, c.COHORT_SHAPE, cohort))
     sort_offers(w, need)
     return most
 
@@ -201,16 +176,16 @@ def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
 @walk
 def note_levels(w: Work, need: int, i: int) -> tuple[bool, bool]:
     """Note how full the domains of an offer are: (one is fuller than it was sorted by, its heap counts that one)."""
-    spread, shape = at(w, N_SPREAD, need), offer_at(w, SHAPE, i)
-    start, fuller, counts = at(w, T_SPREAD_START, spread), False, False
-    for s in range(start, at(w, T_SPREAD_START, spread + 1)):
-        d = domain_at(w, at(w, P_TOPOLOGY, s), shape)
+    spread, shape = at(w, c.N_SPREAD, need), offer_at(w, SHAPE, i)
+    start, fuller, counts = at(w, c.T_SPREAD_START, spread), False, False
+    for s in range(start, at(w, c.T_SPREAD_START, spread + 1)):
+        d = domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), shape)
         # Machines outside every domain of a preference come last.
-        level = level_at(w, s - start, d) if d != NONE else at(w, N_ASKED, need) + 1
+        level = level_at(w, s - start, d) if d != NONE else at(w, c.N_ASKED, need) + 1
         if level != offer_at(w, LEVELS + s - start, i):
             put_offer(w, LEVELS + s - start, i, level)
             fuller = True
-            counts = counts or s != w.h[BY_RULE]
+            counts = counts or s != w.h[c.BY_RULE]
     return fuller, counts
 
 
@@ -220,16 +195,16 @@ def _comes_first(w: Work, need: int, one: int, other: int, but: int) -> bool:
 
     One spread does not count. Between seats to stand on only ids decide.
     """
-    spread = at(w, N_SPREAD, need)
-    start, end = at(w, T_SPREAD_START, spread), at(w, T_SPREAD_START, spread + 1)
+    spread = at(w, c.N_SPREAD, need)
+    start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     for s in range(start, end):
         a, b = offer_at(w, LEVELS + s - start, one), offer_at(w, LEVELS + s - start, other)
-        if a != b and s != but and at(w, P_HARD, s):
+        if a != b and s != but and at(w, c.SPREAD_HARD, s):
             return a < b
     cohort, rival = offer_at(w, COHORT, one), offer_at(w, COHORT, other)
     if cohort == NONE:
-        a, b = at(w, S_MACHINE, offer_at(w, SEAT, one)), at(w, S_MACHINE, offer_at(w, SEAT, other))
-        return at(w, M_RANK, a) < at(w, M_RANK, b)
+        a, b = at(w, c.S_MACHINE, offer_at(w, SEAT, one)), at(w, c.S_MACHINE, offer_at(w, SEAT, other))
+        return at(w, c.M_RANK, a) < at(w, c.M_RANK, b)
     preferred = prefers(w, need, cohort, rival, _price(w, need, one), _price(w, need, other))
     if preferred != 0:
         return preferred < 0
@@ -244,15 +219,15 @@ def _comes_first(w: Work, need: int, one: int, other: int, but: int) -> bool:
 def _price(w: Work, need: int, i: int) -> float:
     """Effective cost over the share of the gap that one machine of the offer closes."""
     cohort = offer_at(w, COHORT, i)
-    cost = cost_of(w, need, at(w, K_PRICE, cohort), at(w, K_PROBABILITY, cohort))
-    return INFINITE if cost == INFINITE else cost / min(offer_at(w, UNITS, i), at(w, N_MISSING, need))
+    cost = cost_of(w, need, at(w, c.COHORT_PRICE, cohort), at(w, c.COHORT_PROBABILITY, cohort))
+    return INFINITE if cost == INFINITE else cost / min(offer_at(w, UNITS, i), at(w, c.N_MISSING, need))
 
 
 @walk
 def _sink(w: Work, need: int, h: int, top: int) -> None:
     """Let the offer at one place of a heap sink to where none below it comes first."""
     size, begin = _heap_at(w, SIZE, h), _heap_at(w, BEGIN, h)
-    offer, but = offer_at(w, ORDER, begin + top), w.h[BY_RULE]
+    offer, but = offer_at(w, ORDER, begin + top), w.h[c.BY_RULE]
     while 2 * top + 1 < size:
         below = 2 * top + 1
         first = offer_at(w, ORDER, begin + below)
@@ -275,7 +250,7 @@ def _first_of(w: Work, h: int) -> int:
 @walk
 def _sink_heap(w: Work, need: int, top: int) -> None:
     """Let the heap at one place of the heap of heaps sink to where none below it comes first."""
-    size, h = w.h[HEAPS], _heap_at(w, HEAP, top)
+    size, h = w.h[c.HEAPS], _heap_at(w, HEAP, top)
     offer = _first_of(w, h)
     while 2 * top + 1 < size:
         below = 2 * top + 1
@@ -308,8 +283,8 @@ def drop_first(w: Work, need: int) -> None:
         put_offer(w, ORDER, begin, offer_at(w, ORDER, begin + size))
         _sort_first(w, need)
         return
-    heaps = w.h[HEAPS] - 1
-    w.h[HEAPS] = heaps
+    heaps = w.h[c.HEAPS] - 1
+    w.h[c.HEAPS] = heaps
     if heaps > 0:
         _put_heap(w, HEAP, ZERO, _heap_at(w, HEAP, heaps))
         _sink_heap(w, need, ZERO)
@@ -318,7 +293,7 @@ def drop_first(w: Work, need: int) -> None:
 @walk
 def first_offer(w: Work, need: int) -> int:
     """The best offer whose domains may take one unit more, at the top of the order; NONE if there is none."""
-    while w.h[HEAPS] > 0:
+    while w.h[c.HEAPS] > 0:
         i = _first_of(w, _heap_at(w, HEAP, ZERO))
         fuller, counts = note_levels(w, need, i)
         if counts:
@@ -326,8 +301,8 @@ def first_offer(w: Work, need: int) -> int:
         elif fuller:
             _sink_heap(w, need, ZERO)
         elif blocking(w, need, offer_at(w, SHAPE, i)) != NONE:
-            put_offer(w, PUT_ASIDE, w.h[ASIDE], i)
-            w.h[ASIDE] = w.h[ASIDE] + 1
+            put_offer(w, PUT_ASIDE, w.h[c.ASIDE], i)
+            w.h[c.ASIDE] = w.h[c.ASIDE] + 1
             drop_first(w, need)
         else:
             return i
@@ -337,7 +312,7 @@ def first_offer(w: Work, need: int) -> int:
 @walk
 def settle_first(w: Work, need: int) -> None:
     """After a draw from the first offer's cohort: its next machine may come later by id, or there is none."""
-    if at(w, K_LEFT, offer_at(w, COHORT, _first_of(w, _heap_at(w, HEAP, ZERO)))) > 0:
+    if at(w, c.COHORT_LEFT, offer_at(w, COHORT, _first_of(w, _heap_at(w, HEAP, ZERO)))) > 0:
         _sort_first(w, need)
     else:
         drop_first(w, need)
@@ -353,7 +328,7 @@ def stand_on_first(w: Work, need: int, seats: int) -> bool:
     put_offer(w, UNITS, offer, left)
     rose = raise_levels(w, need, shape, ONE)
     if left == 0:
-        if seat + 1 < seats and at(w, M_SHAPE, at(w, S_MACHINE, seat + 1)) == shape:
+        if seat + 1 < seats and at(w, c.M_SHAPE, at(w, c.S_MACHINE, seat + 1)) == shape:
             put_offer(w, SEAT, offer, seat + 1)
             put_offer(w, UNITS, offer, fresh_units(w, need, shape))
             _sort_first(w, need)
@@ -367,10 +342,10 @@ def stand_on_first(w: Work, need: int, seats: int) -> bool:
 @walk
 def take_up_again(w: Work, need: int) -> None:
     """Put those aside back into the order: the emptiest domains hold more now."""
-    if w.h[ASIDE] == 0:
+    if w.h[c.ASIDE] == 0:
         return
-    but = w.h[BY_RULE]
-    for i in range(w.h[ASIDE]):
+    but = w.h[c.BY_RULE]
+    for i in range(w.h[c.ASIDE]):
         offer = offer_at(w, PUT_ASIDE, i)
         h = _heap_of(w, offer)
         begin, place = _heap_at(w, BEGIN, h), _heap_at(w, SIZE, h)
@@ -382,5 +357,5 @@ def take_up_again(w: Work, need: int) -> None:
             put_offer(w, ORDER, begin + place, above)
             place = (place - 1) // 2
         put_offer(w, ORDER, begin + place, offer)
-    w.h[ASIDE] = 0
+    w.h[c.ASIDE] = 0
     _sort_heaps(w, need)

@@ -8,40 +8,9 @@ from typing import cast
 
 import numpy as np
 
-from bigfleet.engine.heap.columns import (
-    D_POOL,
-    H_COUNT,
-    LEN_SEATS,
-    LEN_SHAPES,
-    M_BOUND,
-    M_GONE,
-    M_NUMBER,
-    M_SHAPE,
-    N_ACTS,
-    N_ASKED,
-    N_CLUSTER,
-    N_MISSING,
-    N_PRIORITY,
-    N_TOPOLOGY,
-    NEVER,
-    NONE,
-    OVERFLOW,
-    RISES,
-    S_EXTRA_COHORT,
-    S_HEAD,
-    S_IN_TURN,
-    S_MACHINE,
-    S_REFUSED,
-    S_TURN,
-    S_UNITS,
-    T_DOMAIN_COUNT,
-    T_STANDING,
-    T_VICTIM,
-    VICTIMS,
-    Array,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, fill, put
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Array, Work, at, domain_at, fill, put
+from bigfleet.engine.heap.values import NEVER, NONE
 from bigfleet.engine.jit import entry, walk
 from bigfleet.engine.walks.acquire import buy
 from bigfleet.engine.walks.capacity import admits, fitting_units, fresh_units, is_eligible
@@ -73,12 +42,12 @@ VICTIM = cast("int", np.int64(-2))
 @walk
 def _next_victim(w: Work, need: int, domain: int) -> int:
     """The best victim not tried yet: smallest domain first, then first to go."""
-    topology, best = at(w, N_TOPOLOGY, need), NONE
-    for i in range(w.h[VICTIMS]):
-        if at(w, T_STANDING, i) >= at(w, N_PRIORITY, need):
+    topology, best = at(w, c.N_TOPOLOGY, need), NONE
+    for i in range(w.h[c.VICTIMS]):
+        if at(w, c.T_STANDING, i) >= at(w, c.N_PRIORITY, need):
             break
-        machine = at(w, T_VICTIM, i)
-        shape = at(w, M_SHAPE, machine)
+        machine = at(w, c.T_VICTIM, i)
+        shape = at(w, c.M_SHAPE, machine)
         if (topology >= 0 and domain_at(w, topology, shape) != domain) or not admits(w, need, shape):
             continue
         if not may_preempt(w, need, machine) or not counts_for(w, need, machine) or blocking(w, need, shape) != NONE:
@@ -86,7 +55,7 @@ def _next_victim(w: Work, need: int, domain: int) -> int:
         if best == NONE:
             best = machine
             continue
-        emptier = is_emptier(w, need, shape, at(w, M_SHAPE, best))
+        emptier = is_emptier(w, need, shape, at(w, c.M_SHAPE, best))
         if emptier < 0 or (emptier == 0 and goes_before(w, need, machine, best)):
             best = machine
     return best
@@ -100,22 +69,22 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
     """
     seats = bound
     make_room_for_cohorts(w, need, domain, victims)
-    if w.h[OVERFLOW]:
+    if w.h[c.OVERFLOW]:
         return seats
     # What a gang buys comes before what else its cluster has, so all is placed anew and may end elsewhere.
-    gang, most = at(w, N_TOPOLOGY, need) >= 0, NEVER
-    while placed < at(w, N_ASKED, need):
-        missing = at(w, N_ASKED, need) - placed
-        put(w, N_MISSING, need, missing)
+    gang, most = at(w, c.N_TOPOLOGY, need) >= 0, NEVER
+    while placed < at(w, c.N_ASKED, need):
+        missing = at(w, c.N_ASKED, need) - placed
+        put(w, c.N_MISSING, need, missing)
         if gang or missing < most:
             most = offer_cohorts(w, need, domain, victims)
-        before, rises = placed, w.h[RISES]
+        before, rises = placed, w.h[c.RISES]
         offer = first_offer(w, need)
         while offer != NONE and placed == before:
             cohort = offer_at(w, COHORT, offer)
             more = seat(w, seats, head_of(w, cohort), offer_at(w, UNITS, offer), cohort)
             now = _place_last(w, need, own, bound, more, placed)
-            if w.h[OVERFLOW]:
+            if w.h[c.OVERFLOW]:
                 return seats
             if now > placed:
                 draw(w, cohort)
@@ -129,7 +98,7 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
             seats, placed = _seat_victim(w, need, domain, own, bound, seats, placed)
         if placed == before:
             break
-        if w.h[RISES] != rises:
+        if w.h[c.RISES] != rises:
             take_up_again(w, need)
     let_go(w)
     return seats
@@ -138,10 +107,10 @@ def _seat_candidates(w: Work, need: int, domain: int, own: int, bound: int, plac
 @walk
 def _place_last(w: Work, need: int, own: int, bound: int, seats: int, placed: int) -> int:
     """Place units with one seat more than before, the last; how many are placed then."""
-    if at(w, N_TOPOLOGY, need) >= 0 or w.h[OVERFLOW]:
+    if at(w, c.N_TOPOLOGY, need) >= 0 or w.h[c.OVERFLOW]:
         return place_units(w, need, own, bound, seats)
-    put(w, S_IN_TURN, seats - 1, seats - 1)
-    put(w, S_TURN, seats - 1, seats - 1)
+    put(w, c.S_IN_TURN, seats - 1, seats - 1)
+    put(w, c.S_TURN, seats - 1, seats - 1)
     return place_more(w, need, seats - 1, seats, placed)
 
 
@@ -151,37 +120,37 @@ def _seat_victim(w: Work, need: int, domain: int, own: int, bound: int, seats: i
     tried = 0
     machine = _next_victim(w, need, domain)
     while machine != NONE:
-        more = seat(w, seats, machine, fresh_units(w, need, at(w, M_SHAPE, machine)), VICTIM)
+        more = seat(w, seats, machine, fresh_units(w, need, at(w, c.M_SHAPE, machine)), VICTIM)
         now = _place_last(w, need, own, bound, more, placed)
-        put(w, M_GONE, machine, 1)
-        if now > placed or w.h[OVERFLOW]:
+        put(w, c.M_GONE, machine, 1)
+        if now > placed or w.h[c.OVERFLOW]:
             seats, placed = more, now
             break
         place_units(w, need, own, bound, seats)
         tried = _refuse(w, tried, machine)
         machine = _next_victim(w, need, domain)
     for i in range(tried):
-        put(w, M_GONE, at(w, S_REFUSED, i), 0)
+        put(w, c.M_GONE, at(w, c.S_REFUSED, i), 0)
     return seats, placed
 
 
 @walk
 def _refuse(w: Work, tried: int, candidate: int) -> int:
     """Note a candidate that was tried in vain."""
-    if tried >= w.h[LEN_SEATS]:
-        w.h[OVERFLOW] = LEN_SEATS
+    if tried >= w.h[c.LEN_SEATS]:
+        w.h[c.OVERFLOW] = c.LEN_SEATS
         return tried
-    put(w, S_REFUSED, tried, candidate)
+    put(w, c.S_REFUSED, tried, candidate)
     return tried + 1
 
 
 @walk
 def _put_back(w: Work, bound: int, seats: int) -> None:
     for i in range(seats - 1, bound - 1, -1):
-        if at(w, S_EXTRA_COHORT, i) == VICTIM:
-            put(w, M_GONE, at(w, S_MACHINE, i), 0)
+        if at(w, c.S_EXTRA_COHORT, i) == VICTIM:
+            put(w, c.M_GONE, at(w, c.S_MACHINE, i), 0)
         else:
-            put_back(w, at(w, S_EXTRA_COHORT, i), at(w, S_MACHINE, i), at(w, S_HEAD, i))
+            put_back(w, at(w, c.S_EXTRA_COHORT, i), at(w, c.S_MACHINE, i), at(w, c.S_HEAD, i))
 
 
 @walk
@@ -192,20 +161,20 @@ def fill_spread(w: Work, need: int, domain: int, buys: bool, victims: bool, own_
     bound = own if own_only else seat_others(w, need, domain, own)
     placed = place_units(w, need, own, bound, bound)
     seats = bound
-    if buys and placed < at(w, N_ASKED, need):
+    if buys and placed < at(w, c.N_ASKED, need):
         seats = _seat_candidates(w, need, domain, own, bound, placed, victims)
-    put(w, N_MISSING, need, at(w, N_ASKED, need))
+    put(w, c.N_MISSING, need, at(w, c.N_ASKED, need))
     _put_back(w, bound, seats)
     for i in range(bound, seats):
-        if at(w, S_EXTRA_COHORT, i) == VICTIM:
-            take_victim(w, need, at(w, S_MACHINE, i))
+        if at(w, c.S_EXTRA_COHORT, i) == VICTIM:
+            take_victim(w, need, at(w, c.S_MACHINE, i))
         else:
-            buy(w, need, at(w, S_EXTRA_COHORT, i))
-        if w.h[OVERFLOW]:
+            buy(w, need, at(w, c.S_EXTRA_COHORT, i))
+        if w.h[c.OVERFLOW]:
             return
     for i in range(seats):
-        if at(w, S_UNITS, i) > 0:
-            take(w, need, at(w, S_MACHINE, i), at(w, S_UNITS, i))
+        if at(w, c.S_UNITS, i) > 0:
+            take(w, need, at(w, c.S_MACHINE, i), at(w, c.S_UNITS, i))
 
 
 @walk
@@ -217,36 +186,36 @@ def spread_prospect(w: Work, need: int, domain: int, victims: bool) -> tuple[boo
     placed = place_units(w, need, own, bound, bound)
     covered, own_units, newest = placed, 0, 0
     for i in range(bound):
-        if at(w, S_UNITS, i) > 0:
+        if at(w, c.S_UNITS, i) > 0:
             if i < own:
-                own_units += at(w, S_UNITS, i)
+                own_units += at(w, c.S_UNITS, i)
             else:
-                newest = max(newest, at(w, M_NUMBER, at(w, S_MACHINE, i)))
-    if placed < at(w, N_ASKED, need) and at(w, N_ACTS, need):
+                newest = max(newest, at(w, c.M_NUMBER, at(w, c.S_MACHINE, i)))
+    if placed < at(w, c.N_ASKED, need) and at(w, c.N_ACTS, need):
         seats = _seat_candidates(w, need, domain, own, bound, placed, victims)
         placed = place_units(w, need, own, bound, seats)
         if seats > bound:
             newest = NEVER
         _put_back(w, bound, seats)
-    put(w, N_MISSING, need, at(w, N_ASKED, need))
-    return placed >= at(w, N_ASKED, need), covered, newest, own_units
+    put(w, c.N_MISSING, need, at(w, c.N_ASKED, need))
+    return placed >= at(w, c.N_ASKED, need), covered, newest, own_units
 
 
 @walk
 def fill_spread_in(w: Work, need: int, domain: int, order: Array) -> None:
     """Credit a spread row that takes nothing now with these machines, in this order."""
-    cluster, topology, bound = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), 0
+    cluster, topology, bound = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need), 0
     count_domains(w, need, domain)
     for i in range(order.shape[0]):
         machine = order[i]
-        shape = at(w, M_SHAPE, machine)
-        if at(w, M_BOUND, machine) == cluster and admits(w, need, shape):
+        shape = at(w, c.M_SHAPE, machine)
+        if at(w, c.M_BOUND, machine) == cluster and admits(w, need, shape):
             if topology < 0 or domain_at(w, topology, shape) == domain:
                 bound = seat(w, bound, machine, fitting_units(w, need, machine), NONE)
     place_units(w, need, 0, bound, bound)
     for i in range(bound):
-        if at(w, S_UNITS, i) > 0:
-            take(w, need, at(w, S_MACHINE, i), at(w, S_UNITS, i))
+        if at(w, c.S_UNITS, i) > 0:
+            take(w, need, at(w, c.S_MACHINE, i), at(w, c.S_UNITS, i))
 
 
 @walk
@@ -260,15 +229,15 @@ def own_spread_units(w: Work, need: int, domain: int) -> int:
 @entry
 def could_hold_in_one(w: Work, need: int) -> bool:
     """Whether some domain of the whole fleet, empty and all this gang's, would hold it."""
-    topology, most = at(w, N_TOPOLOGY, need), 0
-    for shape in range(w.h[LEN_SHAPES]):
+    topology, most = at(w, c.N_TOPOLOGY, need), 0
+    for shape in range(w.h[c.LEN_SHAPES]):
         domain = domain_at(w, topology, shape)
-        if domain != NONE and at(w, H_COUNT, shape) and admits(w, need, shape):
-            units = at(w, D_POOL, domain) + at(w, H_COUNT, shape) * fresh_units(w, need, shape)
-            put(w, D_POOL, domain, units)
+        if domain != NONE and at(w, c.SHAPE_COUNT, shape) and admits(w, need, shape):
+            units = at(w, c.D_POOL, domain) + at(w, c.SHAPE_COUNT, shape) * fresh_units(w, need, shape)
+            put(w, c.D_POOL, domain, units)
             most = max(most, units)
-    fill(w, D_POOL, at(w, T_DOMAIN_COUNT, topology), 0)
-    return most >= at(w, N_ASKED, need)
+    fill(w, c.D_POOL, at(w, c.T_DOMAIN_COUNT, topology), 0)
+    return most >= at(w, c.N_ASKED, need)
 
 
 @entry
@@ -277,10 +246,10 @@ def could_hold(w: Work, need: int, machines: Array) -> bool:
 
     Its machines are given by shape, then by id.
     """
-    topology = at(w, N_TOPOLOGY, need)
+    topology = at(w, c.N_TOPOLOGY, need)
     if topology < 0:
         return _domain_could_hold(w, need, NONE, machines)
-    for domain in range(at(w, T_DOMAIN_COUNT, topology)):
+    for domain in range(at(w, c.T_DOMAIN_COUNT, topology)):
         if _domain_could_hold(w, need, domain, machines):
             return True
     return False
@@ -289,13 +258,13 @@ def could_hold(w: Work, need: int, machines: Array) -> bool:
 @walk
 def _domain_could_hold(w: Work, need: int, domain: int, machines: Array) -> bool:
     """The same inside one domain: unit by unit, to the first machine of the emptiest part that has room."""
-    topology, asked, seats, total = at(w, N_TOPOLOGY, need), at(w, N_ASKED, need), 0, 0
+    topology, asked, seats, total = at(w, c.N_TOPOLOGY, need), at(w, c.N_ASKED, need), 0, 0
     count_domains(w, need, domain)
     empty_levels(w)
-    make_room(w, need, w.h[LEN_SHAPES])
+    make_room(w, need, w.h[c.LEN_SHAPES])
     last, units = NONE, 0
     for i in range(machines.shape[0]):
-        shape = at(w, M_SHAPE, machines[i])
+        shape = at(w, c.M_SHAPE, machines[i])
         if shape != last:
             last, units = shape, 0
             if is_eligible(w, need, shape) and (topology < 0 or domain_at(w, topology, shape) == domain):

@@ -1,102 +1,61 @@
 """Seats: the machines that a spread row looks at, and its units placed on them. Compiled; section 6."""
 
-from typing import cast
-
-import numpy as np
-
-from bigfleet.engine.heap.columns import (
-    C_ALL_HEAD,
-    K_HEAD,
-    LEN_LEVELS,
-    LEN_SEATS,
-    M_ALL_NEXT,
-    M_BOUND,
-    M_OWN,
-    M_OWN_NEXT,
-    M_SHAPE,
-    MOST_DOMAINS,
-    N_ASKED,
-    N_CLUSTER,
-    N_OWN,
-    N_OWN_HEAD,
-    N_SPREAD,
-    N_TOPOLOGY,
-    NONE,
-    OVERFLOW,
-    P_SKEW,
-    S_BEHIND,
-    S_EXTRA_COHORT,
-    S_FROM,
-    S_HEAD,
-    S_IN_TURN,
-    S_MACHINE,
-    S_QUEUE,
-    S_ROOM,
-    S_TURN,
-    S_UNITS,
-    T_LEVEL_USED,
-    T_LEVEL_USED_COUNT,
-    T_SPREAD_START,
-    T_WAITING,
-    T_WAITING_LAST,
-    Work,
-)
-from bigfleet.engine.heap.heap import at, domain_at, put
+from bigfleet.engine.heap import columns as c
+from bigfleet.engine.heap.heap import Work, add, at, domain_at, put
+from bigfleet.engine.heap.values import NONE, ONE
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import admits, fitting_units
 from bigfleet.engine.walks.spread.levels import blocking, empty_levels, may_take, raise_levels
-
-ONE = cast("int", np.int64(1))
 
 
 @walk
 def seat(w: Work, place: int, machine: int, room: int, cohort: int) -> int:
     """Seat a machine with room for so many units, drawn from a cohort if it is to be bought; the next place."""
-    if place >= w.h[LEN_SEATS]:
-        w.h[OVERFLOW] = LEN_SEATS
+    if place >= w.h[c.LEN_SEATS]:
+        w.h[c.OVERFLOW] = c.LEN_SEATS
         return place
-    put(w, S_MACHINE, place, machine)
-    put(w, S_ROOM, place, room)
-    put(w, S_UNITS, place, 0)
-    put(w, S_EXTRA_COHORT, place, cohort)
-    put(w, S_HEAD, place, at(w, K_HEAD, cohort) if cohort >= 0 else NONE)
+    put(w, c.S_MACHINE, place, machine)
+    put(w, c.S_ROOM, place, room)
+    put(w, c.S_UNITS, place, 0)
+    put(w, c.S_EXTRA_COHORT, place, cohort)
+    put(w, c.S_HEAD, place, at(w, c.COHORT_HEAD, cohort) if cohort >= 0 else NONE)
     return place + 1
 
 
 @walk
 def seat_own(w: Work, need: int, domain: int) -> int:
     """Seat a gang's own machines in its domain."""
-    cluster, topology, place = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need), 0
+    cluster, topology, place = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need), 0
     if topology < 0:
         return 0
-    machine = at(w, N_OWN_HEAD, need)
+    machine = at(w, c.N_OWN_HEAD, need)
     while machine >= 0:
-        shape = at(w, M_SHAPE, machine)
-        if at(w, M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
+        shape = at(w, c.M_SHAPE, machine)
+        if at(w, c.M_BOUND, machine) == cluster and domain_at(w, topology, shape) == domain and admits(w, need, shape):
             place = seat(w, place, machine, fitting_units(w, need, machine), NONE)
-        machine = at(w, M_OWN_NEXT, machine)
+        machine = at(w, c.M_OWN_NEXT, machine)
     return place
 
 
 @walk
 def seat_others(w: Work, need: int, domain: int, place: int) -> int:
     """Seat the cluster's other machines, in binding order."""
-    cluster, topology = at(w, N_CLUSTER, need), at(w, N_TOPOLOGY, need)
-    machine = at(w, C_ALL_HEAD, cluster)
+    cluster, topology = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need)
+    machine = at(w, c.C_ALL_HEAD, cluster)
     while machine >= 0:
-        shape = at(w, M_SHAPE, machine)
+        shape = at(w, c.M_SHAPE, machine)
         if (
-            at(w, M_BOUND, machine) == cluster
+            at(w, c.M_BOUND, machine) == cluster
             and admits(w, need, shape)
             and (
                 topology < 0
-                or (domain_at(w, topology, shape) == domain and at(w, M_OWN, machine) != at(w, N_OWN, need))
+                or (domain_at(w, topology, shape) == domain and at(w, c.M_OWN, machine) != at(w, c.N_OWN, need))
             )
         ):
             room = fitting_units(w, need, machine)
             if room > 0:
                 place = seat(w, place, machine, room, NONE)
-        machine = at(w, M_ALL_NEXT, machine)
+        machine = at(w, c.M_ALL_NEXT, machine)
     return place
 
 
@@ -108,15 +67,15 @@ def place_units(w: Work, need: int, own: int, bound: int, seats: int) -> int:
     """
     empty_levels(w)
     for i in range(seats):
-        put(w, S_ROOM, i, at(w, S_ROOM, i) + at(w, S_UNITS, i))
-        put(w, S_UNITS, i, 0)
-    gang = at(w, N_TOPOLOGY, need) >= 0
+        add(w, c.S_ROOM, i, at(w, c.S_UNITS, i))
+        put(w, c.S_UNITS, i, 0)
+    gang = at(w, c.N_TOPOLOGY, need) >= 0
     for n in range(seats):
         i = n
         if gang and n >= own:
             i = bound + n - own if n < own + seats - bound else n - (seats - bound)
-        put(w, S_IN_TURN, n, i)
-        put(w, S_TURN, i, n)
+        put(w, c.S_IN_TURN, n, i)
+        put(w, c.S_TURN, i, n)
     return place_more(w, need, 0, seats, 0)
 
 
@@ -127,29 +86,29 @@ def place_more(w: Work, need: int, turn: int, seats: int, placed: int) -> int:
     What comes last in the order is given nothing before all others are stuck, so a plain row that bought a machine goes
     on from there and has what it would have if all were placed anew.
     """
-    asked, size = at(w, N_ASKED, need), 0
+    asked, size = at(w, c.N_ASKED, need), 0
     while placed < asked:
-        if size > 0 and (turn >= seats or at(w, S_TURN, at(w, S_QUEUE, 0)) < turn):
-            i = at(w, S_QUEUE, 0)
+        if size > 0 and (turn >= seats or at(w, c.S_TURN, at(w, c.S_QUEUE, 0)) < turn):
+            i = at(w, c.S_QUEUE, 0)
             size = _unqueue(w, size)
         elif turn < seats:
-            i = at(w, S_IN_TURN, turn)
-            put(w, S_FROM, i, NONE)
+            i = at(w, c.S_IN_TURN, turn)
+            put(w, c.S_FROM, i, NONE)
             turn += 1
         else:
             break
-        shape, came, blocked, rose = at(w, M_SHAPE, at(w, S_MACHINE, i)), at(w, S_FROM, i), NONE, False
-        while placed < asked and at(w, S_ROOM, i) > 0 and not rose:
+        shape, came, blocked, rose = at(w, c.M_SHAPE, at(w, c.S_MACHINE, i)), at(w, c.S_FROM, i), NONE, False
+        while placed < asked and at(w, c.S_ROOM, i) > 0 and not rose:
             blocked = blocking(w, need, shape)
             if blocked != NONE:
                 break
-            put(w, S_ROOM, i, at(w, S_ROOM, i) - 1)
-            put(w, S_UNITS, i, at(w, S_UNITS, i) + 1)
+            add(w, c.S_ROOM, i, -1)
+            add(w, c.S_UNITS, i, 1)
             placed += 1
             rose = raise_levels(w, need, shape, ONE)
         if blocked != NONE:
             _wait(w, blocked, i)
-        elif at(w, S_ROOM, i) > 0:
+        elif at(w, c.S_ROOM, i) > 0:
             # The emptiest domains hold more now, so one before it may take the next unit.
             size = _queue(w, size, i)
             came = NONE
@@ -163,43 +122,43 @@ def place_more(w: Work, need: int, turn: int, seats: int, placed: int) -> int:
 @walk
 def _wait(w: Work, place: int, i: int) -> None:
     """Let a seat wait for a domain, in turn; most come first or last of those that wait."""
-    before, after = NONE, at(w, T_WAITING, place) - 1
-    last = at(w, T_WAITING_LAST, place)
-    if after != NONE and at(w, S_TURN, last) < at(w, S_TURN, i):
+    before, after = NONE, at(w, c.T_WAITING, place) - 1
+    last = at(w, c.T_WAITING_LAST, place)
+    if after != NONE and at(w, c.S_TURN, last) < at(w, c.S_TURN, i):
         before, after = last, NONE
-    while after != NONE and at(w, S_TURN, after) < at(w, S_TURN, i):
-        before, after = after, at(w, S_BEHIND, after)
-    put(w, S_BEHIND, i, after)
+    while after != NONE and at(w, c.S_TURN, after) < at(w, c.S_TURN, i):
+        before, after = after, at(w, c.S_BEHIND, after)
+    put(w, c.S_BEHIND, i, after)
     if before == NONE:
-        put(w, T_WAITING, place, i + 1)
+        put(w, c.T_WAITING, place, i + 1)
     else:
-        put(w, S_BEHIND, before, i)
+        put(w, c.S_BEHIND, before, i)
     if after == NONE:
-        put(w, T_WAITING_LAST, place, i)
+        put(w, c.T_WAITING_LAST, place, i)
 
 
 @walk
 def _let_next_in(w: Work, need: int, place: int, size: int) -> int:
     """Queue the first seat that waits for a domain, if that may take a unit; how many are queued then."""
-    i = at(w, T_WAITING, place) - 1
+    i = at(w, c.T_WAITING, place) - 1
     if i == NONE:
         return size
-    j, domain = place // w.h[MOST_DOMAINS], place % w.h[MOST_DOMAINS]
-    if not may_take(w, j, at(w, P_SKEW, at(w, T_SPREAD_START, at(w, N_SPREAD, need)) + j), domain):
+    j, domain = place // w.h[c.MOST_DOMAINS], place % w.h[c.MOST_DOMAINS]
+    if not may_take(w, j, at(w, c.SPREAD_SKEW, at(w, c.T_SPREAD_START, at(w, c.N_SPREAD, need)) + j), domain):
         return size
-    put(w, T_WAITING, place, at(w, S_BEHIND, i) + 1)
-    put(w, S_FROM, i, place)
+    put(w, c.T_WAITING, place, at(w, c.S_BEHIND, i) + 1)
+    put(w, c.S_FROM, i, place)
     return _queue(w, size, i)
 
 
 @walk
 def _let_in(w: Work, need: int, size: int) -> int:
     """Queue the first seat that waits for each domain that may take a unit; how many are queued then."""
-    for j in range(w.h[LEN_LEVELS]):
-        first = j * w.h[MOST_DOMAINS]
-        for i in range(at(w, T_LEVEL_USED_COUNT, j)):
-            place = first + at(w, T_LEVEL_USED, first + i)
-            if at(w, T_WAITING, place) > 0:
+    for j in range(w.h[c.LEN_LEVELS]):
+        first = j * w.h[c.MOST_DOMAINS]
+        for i in range(at(w, c.T_LEVEL_USED_COUNT, j)):
+            place = first + at(w, c.T_LEVEL_USED, first + i)
+            if at(w, c.T_WAITING, place) > 0:
                 size = _let_next_in(w, need, place, size)
     return size
 
@@ -208,10 +167,10 @@ def _let_in(w: Work, need: int, size: int) -> int:
 def _queue(w: Work, size: int, i: int) -> int:
     """Queue a seat by its turn; how many are queued then."""
     place = size
-    while place > 0 and at(w, S_TURN, at(w, S_QUEUE, (place - 1) // 2)) > at(w, S_TURN, i):
-        put(w, S_QUEUE, place, at(w, S_QUEUE, (place - 1) // 2))
+    while place > 0 and at(w, c.S_TURN, at(w, c.S_QUEUE, (place - 1) // 2)) > at(w, c.S_TURN, i):
+        put(w, c.S_QUEUE, place, at(w, c.S_QUEUE, (place - 1) // 2))
         place = (place - 1) // 2
-    put(w, S_QUEUE, place, i)
+    put(w, c.S_QUEUE, place, i)
     return size + 1
 
 
@@ -219,14 +178,14 @@ def _queue(w: Work, size: int, i: int) -> int:
 def _unqueue(w: Work, size: int) -> int:
     """Take the first seat off the queue; how many are queued then."""
     size -= 1
-    i, place = at(w, S_QUEUE, size), 0
+    i, place = at(w, c.S_QUEUE, size), 0
     while 2 * place + 1 < size:
         below = 2 * place + 1
-        if below + 1 < size and at(w, S_TURN, at(w, S_QUEUE, below + 1)) < at(w, S_TURN, at(w, S_QUEUE, below)):
+        if below + 1 < size and at(w, c.S_TURN, at(w, c.S_QUEUE, below + 1)) < at(w, c.S_TURN, at(w, c.S_QUEUE, below)):
             below += 1
-        if at(w, S_TURN, at(w, S_QUEUE, below)) >= at(w, S_TURN, i):
+        if at(w, c.S_TURN, at(w, c.S_QUEUE, below)) >= at(w, c.S_TURN, i):
             break
-        put(w, S_QUEUE, place, at(w, S_QUEUE, below))
+        put(w, c.S_QUEUE, place, at(w, c.S_QUEUE, below))
         place = below
-    put(w, S_QUEUE, place, i)
+    put(w, c.S_QUEUE, place, i)
     return size
