@@ -15,7 +15,7 @@ from numba import types
 
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.heap import columns as c
-from bigfleet.engine.heap.heap import Array, Tables, Work, at
+from bigfleet.engine.heap.heap import Array, Heap, Work, at
 from bigfleet.engine.heap.values import NO, NONE
 from bigfleet.engine.jit import entry, walk
 from bigfleet.engine.load import layout
@@ -30,9 +30,9 @@ from bigfleet.engine.tables.shapes import Shapes
 from bigfleet.engine.walks import phases, wake
 from bigfleet.engine.walks.acquire import acquire
 from bigfleet.engine.walks.credit import credit_plain
-from bigfleet.engine.walks.serve import is_whole_on_own, serve_gang
+from bigfleet.engine.walks.serve import serve_gang, serve_whole_from_own
 from bigfleet.engine.walks.spread.levels import has_hard_spread
-from bigfleet.engine.walks.spread.rows import fill_spread
+from bigfleet.engine.walks.spread.rows import serve_spread
 
 Profile = dict[str, float]
 """Seconds by step."""
@@ -49,9 +49,9 @@ _DECISION: tuple[tuple[Any, str, str], ...] = (
     (Rows, "lay", "laying tables: rows"),
     (layout.Layout, "_lay_machines", "laying tables: machines"),
     (Pool, "lay", "laying tables: the pool"),
-    (Tables, "reserve", "laying tables: making room"),
+    (Heap, "reserve", "laying tables: making room"),
     (wake, "wake", "laying tables: who is awake"),
-    (wake, "reset", "laying tables: nothing is taken"),
+    (wake, "reset_awake", "laying tables: nothing is taken"),
     (phases, "phase_one", "phase 1: standings"),
     (phases, "phase_two", "phase 2"),
     (phases, "mark_excess", "giving back: excess"),
@@ -103,18 +103,18 @@ def _now(clock: Array) -> int:
 @_entry
 def _serve_by_sort(w: Work, rows: Array, spent: Array, clock: Array) -> None:
     """Serve these rows one after the other, as `phases.phase_one` does, and add up the time that each sort takes."""
-    w.h[c.LISTING] = 1
+    w.h[c.LISTS_IN_USE] = 1
     before = _now(clock)
     for i in range(rows.shape[0]):
         need = rows[i]
         if at(w, c.N_TOPOLOGY, need) >= 0:
             sort = _WHOLE
-            if not is_whole_on_own(w, need):
+            if not serve_whole_from_own(w, need):
                 sort = _CHOSEN
                 serve_gang(w, need, NO)
         elif has_hard_spread(w, need):
             sort = _SPREAD
-            fill_spread(w, need, NONE, at(w, c.N_ACTS, need) == 1, NO, NO)
+            serve_spread(w, need, NONE, at(w, c.N_ACTS, need) == 1, NO, NO)
         else:
             sort = _ACQUIRE
             credit_plain(w, need)

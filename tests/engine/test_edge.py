@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bigfleet.engine.engine import Engine
+from bigfleet.engine.engine import Decision, Engine
 from bigfleet.engine.records import (
     MAX_TIME,
     ClusterError,
@@ -15,6 +15,7 @@ from bigfleet.engine.records import (
     PolicyError,
     Stamp,
     UnmetReason,
+    Verdict,
 )
 from bigfleet.engine.tables.needs import NeedError
 from bigfleet.engine.verdicts import StaleError
@@ -47,6 +48,10 @@ def test_a_setting_that_cannot_be_reckoned_with_is_refused_by_name(setting: str,
         Policy(**{setting: value})
 
 
+def unmet(decision: Decision) -> list[Verdict]:
+    return [decision.verdicts[row] for row in decision.verdicts.short()]
+
+
 def test_verdicts_are_those_of_the_last_decision_only() -> None:
     engine = Engine()
     engine.set_cluster(ClusterRecord(id="c"))
@@ -55,7 +60,7 @@ def test_verdicts_are_those_of_the_last_decision_only() -> None:
     decision = engine.decide(Policy(), 0, 1)
     first = decision.verdicts
     assert first[0].unmet_reason is UnmetReason.NO_MATCHING_SUPPLY
-    assert decision.shortfalls() == [first[0]]
+    assert unmet(decision) == [first[0]]
     engine.decide(Policy(), 1, 1)
     with pytest.raises(StaleError, match="before that"):
         _ = first[0]
@@ -103,7 +108,7 @@ def test_a_resource_that_only_a_daemon_names() -> None:
     engine = asked([machine(f"m{i}", 8) for i in range(4)], {"a": [need(2, 4)]}, daemons=(daemon,))
     decision = engine.decide(Policy(), 0, 1)
     assert decision.actions == [], "three cores are free on a node, a pod asks for four"
-    assert [v.unmet_reason for v in decision.shortfalls()] == [UnmetReason.NO_MATCHING_SUPPLY]
+    assert [v.unmet_reason for v in unmet(decision)] == [UnmetReason.NO_MATCHING_SUPPLY]
 
 
 def test_a_resource_that_only_a_divisible_row_names() -> None:
@@ -113,7 +118,7 @@ def test_a_resource_that_only_a_divisible_row_names() -> None:
     engine.needs.replace("a", [need(1, 4), row])
     decision = engine.decide(Policy(), 0, 1)
     assert decision.verdicts.takes(1)["m"]["cpu"] == 1000
-    assert [v.residual for v in decision.shortfalls()] == [(("nvidia.com/gpu", 1),)]
+    assert [v.residual for v in unmet(decision)] == [(("nvidia.com/gpu", 1),)]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_decisions_that_run_out_of_every_scratch_are_the_same(name: str, monkeyp
 
 @pytest.mark.parametrize("name", ["kept, loop", "kept, loop, rivals", "kept, edits", "kept, edits, rivals"])
 def test_what_sleeping_rows_took_is_moved_up_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, move_up, moved = Layout.__init__, wake.move_up, []
+    begin, move_up, moved = Layout.__init__, wake.compact_entries, []
 
     def cramped(layout: Layout, *parts: Any) -> None:
         begin(layout, *parts)
@@ -89,7 +89,7 @@ def test_what_sleeping_rows_took_is_moved_up_as_it_was(name: str, monkeypatch: p
         move_up(work, rows, *kept)
 
     monkeypatch.setattr(Layout, "__init__", cramped)
-    monkeypatch.setattr(wake, "move_up", watched)
+    monkeypatch.setattr(wake, "compact_entries", watched)
     for seed in range(40):
         assert search.CHECKS[name][0](search.draw(name, seed)) == []
     assert any(moved)

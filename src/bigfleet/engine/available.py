@@ -1,8 +1,9 @@
 """What could still be given: for each profile of a cluster, the machines that are free and hold one unit more.
 
-A hint and no reservation. Machines are as the last decision left them, less what it bought; rows are as they are now. A
-profile's unit is the largest of its rows, dimension by dimension, so a machine that counts holds a unit of any of them.
-Rough in that others may want the same machines, and that a spread's skew is not looked at.
+The answer is a hint and no reservation. Machines are as the last decision left them, without those that it bought; rows
+are as they are now. A profile's unit is the largest of its rows, dimension by dimension, so a machine that counts holds
+a unit of any of its rows. The answer is rough: others may want the same machines, and the skew of a spread does not
+count. Nothing here changes the engine.
 """
 
 from collections.abc import Iterable
@@ -12,72 +13,77 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from bigfleet.engine.codes import NOBODY, PODS_DIM
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Array
-from bigfleet.engine.stock import IDLE, SPOT, Lots, Victims, free, in_lots, victims
+from bigfleet.engine.stock import IDLE, SPOT, Lots, Victims, free_machines, in_lots, preemptible_machines
 from bigfleet.engine.tables.needs import NO_TOPOLOGY
-from bigfleet.engine.tables.shapes import MISSING, PODS_DIM
-from bigfleet.engine.tables.validate import NOBODY
+from bigfleet.engine.tables.shapes import MISSING
 from bigfleet.model.demand.profile import Profile
 from bigfleet.model.labels import INSTANCE_TYPE
 from bigfleet.model.resources import Resources
 
 _LARGE = 1 << 62
+"""More units than any machine holds."""
 _MICRO = 1_000_000
+"""Prices are kept in millionths of a dollar."""
 _SOME = -1
-"""In a unit: a little of it is enough. A divisible row asks for nothing else."""
+"""In a unit: any amount above 0 is enough. A divisible row asks for no more of a machine."""
 
 
 class Supply(msgspec.Struct, frozen=True, gc=False):
-    """Machines by how they could be had, and the terms of the cheapest. Of a gang, all in the domain best for it.
-
-    `preemptible` are machines of other clusters that stand below the profile, counted only where nothing is free. It is
-    rough: each counts that could be preempted by itself, though taking one may change how the others stand.
-    """
+    """How many machines a profile could get and how, and the terms of the cheapest. A gang's are all in one domain."""
 
     idle: int = 0
     owned: int = 0
     on_demand: int = 0
     spot: int = 0
     preemptible: int = 0
+    """Machines of other clusters that stand below the profile; 0 unless nothing is free. The number is rough: taking
+    one machine may change how others stand."""
     atomic: bool = False
-    """Whether all can be had together. A gang is bought whole or not at all: whether the domain holds one more like its
-    largest. All else is bought bit by bit: whether none of them can fail to come, all being idle or owned."""
+    """Whether all of these could be had together. A gang is bought whole or not at all, so this says whether the domain
+    holds one more gang like the largest. Everything else is bought machine by machine, so this says whether all of them
+    are idle or owned, which cannot fail to come."""
     price: float = 0.0
+    """Dollars an hour for the cheapest."""
     instance_type: str = ""
+    """The instance type of the cheapest."""
     room: Resources = ()
     """What the cheapest has for pods: allocatable less the cluster's daemons."""
 
     @property
     def count(self) -> int:
-        """All machines."""
+        """How many machines there are in all."""
         return self.idle + self.owned + self.on_demand + self.spot + self.preemptible
 
 
 NOTHING = Supply()
+"""No machine could be had."""
 
 
 class Available(msgspec.Struct, frozen=True, gc=False):
-    """What there is for one profile of a cluster."""
+    """What one profile of a cluster could get."""
 
     profile: Profile
     supply: Supply
 
 
 def available(engine: Engine, clusters: Iterable[str]) -> dict[str, list[Available]]:
-    """What there is for every profile of these clusters; nothing for one that is held out. Changes nothing.
+    """What every profile of these clusters could get; NOTHING for a profile that is held out. Changes nothing.
 
-    To be asked between decisions, never beside one, and for many clusters at once: counting all machines is what costs.
+    Ask between decisions, never while one is made. Ask for many clusters at once, since counting all machines is what
+    takes time.
     """
     answers: dict[str, list[Available]] = {name: [] for name in clusters}
     if answers:
-        _Look(engine).fill(answers)
+        _Survey(engine).fill(answers)
     return answers
 
 
 class _Wanted(NamedTuple):
-    """Profiles of clusters, in columns: one slot of each, and what decides which machines would serve it."""
+    """Profiles of clusters, in columns: one slot of each, and everything that decides which machines would serve it."""
 
     slot: Array
     cluster: Array
@@ -89,13 +95,13 @@ class _Wanted(NamedTuple):
     unit: Array
 
     def keys(self) -> list[bytes]:
-        """What each asks for, equal where they ask for the same."""
+        """A key for each profile, equal for profiles that ask for the same."""
         columns = self.requirement, self.limit, self.topology, self.asked, self.daemons
         return _cut(np.column_stack([*columns, self.unit]).astype(np.int64))
 
 
 class _Pick(NamedTuple):
-    """What would serve a profile: how many of each level, whether a whole gang fits, where, and the cheapest."""
+    """Machines for a profile: how many of each level, whether a whole gang fits, in which domain, and the cheapest."""
 
     levels: list[int]
     whole: bool
@@ -105,7 +111,7 @@ class _Pick(NamedTuple):
 
 
 class _Stock(NamedTuple):
-    """Lots of one class, domain and level each; of the cheapest in it the price and the shape."""
+    """Lots in columns, each of one class, domain and level, with price and shape of its cheapest machine."""
 
     klass: Array
     domain: Array
@@ -115,74 +121,70 @@ class _Stock(NamedTuple):
     shape: Array
 
 
-class _Side:
-    """Machines of one kind, free ones or victims, in lots. Shapes that match the same and hold as much are a class."""
+class _Supplies:
+    """Free machines or victims, in lots. Shapes that meet the same requirement lists and hold as much are a class."""
 
     def __init__(self, engine: Engine, lots: Lots) -> None:
-        self._shapes, self._daemons, self._lots = engine.inventory.shapes, engine._daemons, lots
+        self._shapes, self._daemons, self._lots = engine.inventory.shapes, engine.daemons, lots
         shapes, used = self._shapes, np.unique(lots.shape)
-        verdicts = np.packbits(shapes.matches.view[:, used], axis=0).T
+        matches = np.packbits(shapes.matches.view[:, used], axis=0).T
         allocatable = shapes.allocatable.view[used].view(np.uint8)
         classes: dict[bytes, int] = {}
-        numbers = [classes.setdefault(row, len(classes)) for row in _cut(np.hstack([allocatable, verdicts]))]
+        numbers = [classes.setdefault(row, len(classes)) for row in _cut(np.hstack([allocatable, matches]))]
         self.classes = np.full(len(shapes), MISSING, np.int64)
         self.classes[used] = numbers
         leader = used[np.unique(numbers, return_index=True)[1].astype(np.int64)]
         self._matches, self._allocatable = shapes.matches.view[:, leader], shapes.allocatable.view[leader]
-        self._type, self._types = shapes.values(INSTANCE_TYPE), dict(enumerate(shapes.value_ids(INSTANCE_TYPE)))
+        self._type, self._types = shapes.label(INSTANCE_TYPE)
         self._rooms: dict[int, Array] = {}
         self._stocks: dict[tuple[int, int | None], _Stock] = {}
         self._picks: dict[tuple[int, int, int | None, bytes], _Pick | None] = {}
 
-    def worth(self, wanted: _Wanted, rows: Array, daemons: int) -> Array:
-        """How many units of each of these profiles a machine of each class holds, as far as more would matter."""
+    def units(self, wanted: _Wanted, rows: Array, daemons: int) -> Array:
+        """How many units of each of these profiles a machine of each class holds, and could be used."""
         room, unit, limit = self._room(daemons), wanted.unit[rows], wanted.limit[rows]
-        worth = np.full((len(rows), len(room)), _LARGE, np.int64)
+        units = np.full((len(rows), len(room)), _LARGE, np.int64)
         for d in range(unit.shape[1]):
             some = np.flatnonzero(unit[:, d] > 0)
-            worth[some] = np.minimum(worth[some], room[:, d] // unit[some, d, None])
+            units[some] = np.minimum(units[some], room[:, d] // unit[some, d, None])
         for i in np.flatnonzero((unit <= 0).all(axis=1)).tolist():
-            worth[i] = (room[:, PODS_DIM] > 0) & (room[:, unit[i] == _SOME] > 0).any(axis=1)
+            units[i] = (room[:, PODS_DIM] > 0) & (room[:, unit[i] == _SOME] > 0).any(axis=1)
         most = np.maximum(1, wanted.asked[rows])
         most = np.where(limit > 0, np.minimum(most, limit), most)
-        return np.minimum(worth, most[:, None]) * self._matches[wanted.requirement[rows]]
+        return np.minimum(units, most[:, None]) * self._matches[wanted.requirement[rows]]
 
-    def pick(self, topology: int, asked: int, worth: Array, below: int | None = None) -> _Pick | None:
-        """What serves profiles of which each class is worth so much; of victims those that stand below a priority.
+    def pick(self, topology: int, asked: int, units: Array, below: int | None = None) -> _Pick | None:
+        """The machines for a profile, given the units that a machine of each class holds; with `below`, victims.
 
-        Profiles that only their daemons tell apart often find the same.
+        Profiles that differ only in the daemons of their clusters often get the same answer, so answers are kept.
         """
-        key = topology, asked, below, worth.tobytes()
+        key = topology, asked, below, units.tobytes()
         if key not in self._picks:
-            self._picks[key] = self._search(self._stock(topology, below), topology, asked, worth)
+            self._picks[key] = self._search(self._stock(topology, below), topology, asked, units)
         return self._picks[key]
 
     def terms(self, pick: _Pick, daemons: int) -> tuple[float, str, Resources]:
-        """Price, instance type and room of the cheapest."""
+        """(Price, instance type, room) of the cheapest."""
         room = self._room(daemons)[self.classes[pick.shape]]
         amounts = zip(self._shapes.dimensions.names, room.tolist(), strict=True)
-        kind = self._types.get(int(self._type[pick.shape]), "")
-        return pick.price / _MICRO, kind, tuple(sorted(entry for entry in amounts if entry[1]))
+        number = int(self._type[pick.shape])
+        instance_type = "" if number == MISSING else self._types[number]
+        return pick.price / _MICRO, instance_type, tuple(sorted(entry for entry in amounts if entry[1]))
 
     def domains(self, topology: int, shape: Array) -> Array:
-        """The domains of shapes; one for all where topology does not matter."""
+        """The domain of each shape; 0 for all without a topology."""
         if topology == NO_TOPOLOGY:
             return np.zeros(len(shape), np.int64)
         domains: Array = self._shapes.topologies.domain.view[topology, shape]
         return domains
 
     def _room(self, daemons: int) -> Array:
-        """What a machine of each class has for pods beside these daemons."""
+        """What a machine of each class has for pods beside these daemons, one row a class."""
         room = self._rooms.get(daemons)
         if room is None:
-            sets, allocatable = self._daemons, self._allocatable
-            base, extra = sets.base.view, sets.extra.view
-            room = np.zeros((len(allocatable), len(self._shapes.dimensions)), np.int64)
-            room[:, : allocatable.shape[1]] = allocatable
-            room[:, : base.shape[1]] -= base[daemons]
-            for e in range(*sets.extra_start.view[daemons : daemons + 2].tolist()):
-                room[:, : extra.shape[1]] -= extra[e] * self._matches[sets.extra_requirement.view[e], :, None]
-            room = self._rooms[daemons] = np.maximum(room, 0)
+            width = len(self._shapes.dimensions)
+            room = self._daemons.room(daemons, self._allocatable, self._matches, width)
+            self._rooms[daemons] = room
         return room
 
     def _stock(self, topology: int, below: int | None) -> _Stock:
@@ -196,7 +198,7 @@ class _Side:
         return stock
 
     def _gathered(self, lots: Lots, topology: int) -> _Stock:
-        """Lots of one class, domain and level put together."""
+        """Put lots of one class, domain and level together."""
         lots = lots.only(self.domains(topology, lots.shape) != MISSING)
         klass, domain = self.classes[lots.shape], self.domains(topology, lots.shape)
         keys = (klass * (domain.max(initial=0) + 1) + domain) * (SPOT + 1) + lots.level
@@ -206,9 +208,9 @@ class _Side:
         machines = np.add.reduceat(lots.machines[order], starts) if len(starts) else lots.machines
         return _Stock(klass[first], domain[first], lots.level[first], machines, lots.price[first], lots.shape[first])
 
-    def _search(self, stock: _Stock, topology: int, asked: int, worth: Array) -> _Pick | None:
-        """The best domain is one that holds the gang whole, then where machines are had soonest, then with most."""
-        held = worth[stock.klass]
+    def _search(self, stock: _Stock, topology: int, asked: int, units: Array) -> _Pick | None:
+        """The best domain's machines: it holds the gang whole, then has them soonest, then has most of them."""
+        held = units[stock.klass]
         lots = np.flatnonzero(held)
         if not len(lots):
             return None
@@ -228,32 +230,32 @@ class _Side:
         return _Pick(levels, whole, domain, int(stock.price[cheapest]), int(stock.shape[cheapest]))
 
 
-class _Look:
-    """One look at what the last decision left."""
+class _Survey:
+    """What the last decision left, counted once and asked for many profiles."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._tables = engine, engine._layout.tables
+        self._engine, self._heap = engine, engine.heap
         capacity_type = engine.inventory.shapes.capacity_type.view
-        self._free = _Side(engine, free(self._tables, capacity_type))
+        self._free = _Supplies(engine, free_machines(self._heap, capacity_type))
         self._supplies: dict[bytes, Supply] = {}
         self._taken: dict[tuple[bytes, int], tuple[_Pick | None, Array]] = {}
 
     @cached_property
     def _victims(self) -> Victims:
-        return victims(self._tables)
+        return preemptible_machines(self._heap)
 
     @cached_property
-    def _bound(self) -> _Side:
+    def _bound(self) -> _Supplies:
         v = self._victims
-        return _Side(self._engine, in_lots(v.shape, v.level, v.price))
+        return _Supplies(self._engine, in_lots(v.shape, v.level, v.price))
 
     def fill(self, answers: dict[str, list[Available]]) -> None:
-        """Answer for every profile of these clusters."""
-        engine, records = self._engine, self._engine._clusters
+        """Add an answer for every profile of these clusters."""
+        engine, records = self._engine, self._engine.clusters
         wanted = self._wanted(answers)
         keys = wanted.keys()
         self._look_up(wanted, keys)
-        now, names = int(self._tables.work.h[c.NOW]), engine.inventory.clusters.values
+        now, names = int(self._heap.work.h[c.NOW]), engine.inventory.clusters.values
         held = {name: records[name].held_out for name in answers if name in records and records[name].held_out}
         for i, (key, slot, cluster) in enumerate(zip(keys, wanted.slot.tolist(), wanted.cluster.tolist(), strict=True)):
             need, name, supply = engine.needs.need[slot], str(names[cluster]), self._supplies[key]
@@ -267,13 +269,13 @@ class _Look:
     def _wanted(self, clusters: Iterable[str]) -> _Wanted:
         """The profiles of these clusters."""
         engine, needs = self._engine, self._engine.needs
-        # Clusters that nothing is known of are found at the end, where no row looks.
+        # A cluster that is not known has the number -1, which is the last place here; no row looks there.
         asking = np.zeros(len(engine.inventory.clusters) + 1, np.bool_)
         daemons = np.zeros(len(asking), np.int64)
         for name in clusters:
-            number, record = engine.inventory.clusters.find(name), engine._clusters.get(name)
+            number, record = engine.inventory.clusters.find(name), engine.clusters.get(name)
             asking[number] = True
-            daemons[number] = 0 if record is None else engine._daemons.intern(record.daemons)
+            daemons[number] = 0 if record is None else engine.daemons.find(record.daemons)
         rows = np.flatnonzero(asking[needs.cluster.view] & (needs.unit.view != NOBODY))
         profile = needs.cluster.view[rows].astype(np.int64) << 32 | needs.fingerprint.view[rows]
         order = np.argsort(profile, kind="stable")
@@ -286,7 +288,7 @@ class _Look:
         return _Wanted(slot, cluster, *columns, self._units(rows, starts))
 
     def _units(self, rows: Array, starts: Array) -> Array:
-        """The largest unit of each profile, whose rows begin where one of these starts."""
+        """The largest unit of each profile. The rows of a profile stand side by side, from one of these starts on."""
         needs, dimensions = self._engine.needs, self._engine.inventory.shapes.dimensions
         largest = np.zeros((len(starts), len(dimensions)), np.int64)
         if len(starts):
@@ -297,42 +299,47 @@ class _Look:
             for slot in rows[starts[i] : ends[i]].tolist():
                 need = needs.need[slot]
                 assert need is not None  # noqa: S101 - live slots only
-                named = [d for d, amount in dimensions.row(need.aggregate) if amount and d != PODS_DIM]
+                named = [d for d, amount in dimensions.known(need.aggregate) if amount and d != PODS_DIM]
                 largest[i, named] = _SOME
         return largest
 
     def _look_up(self, wanted: _Wanted, keys: list[bytes]) -> None:
-        """Find what is free, once for all profiles that ask for the same."""
-        side, one_each = self._free, np.array(list({key: i for i, key in enumerate(keys)}.values()), np.int64)
+        """Look up free machines, once for all profiles that ask for the same."""
+        supplies, one_each = self._free, np.array(list({key: i for i, key in enumerate(keys)}.values()), np.int64)
         for daemons in np.unique(wanted.daemons[one_each]).tolist():
             rows = one_each[wanted.daemons[one_each] == daemons]
-            for i, worth in zip(rows.tolist(), side.worth(wanted, rows, daemons), strict=True):
+            for i, units in zip(rows.tolist(), supplies.units(wanted, rows, daemons), strict=True):
                 topology = int(wanted.topology[i])
-                pick = side.pick(topology, int(wanted.asked[i]), worth)
+                pick = supplies.pick(topology, int(wanted.asked[i]), units)
                 if pick is None:
                     self._supplies[keys[i]] = NOTHING
                     continue
                 idle, owned, on_demand, spot = pick.levels
                 atomic = on_demand + spot == 0 if topology == NO_TOPOLOGY else pick.whole
-                self._supplies[keys[i]] = Supply(idle, owned, on_demand, spot, 0, atomic, *side.terms(pick, daemons))
+                self._supplies[keys[i]] = Supply(
+                    idle, owned, on_demand, spot, 0, atomic, *supplies.terms(pick, daemons)
+                )
 
     def _preemptible(self, wanted: _Wanted, i: int, key: bytes, priority: int) -> Supply:
-        """What could be taken from other clusters. Its own machines stand below it too, and are taken off at the end:
-        where the cheapest is one of those, the terms are rough as well."""
-        side, topology, daemons = self._bound, int(wanted.topology[i]), int(wanted.daemons[i])
+        """What the profile could preempt from other clusters.
+
+        Machines of its own cluster may stand below it too. They are subtracted at the end. If the cheapest is
+        one of them, the terms are still those of that one.
+        """
+        supplies, topology, daemons = self._bound, int(wanted.topology[i]), int(wanted.daemons[i])
         if (key, priority) not in self._taken:
-            worth = side.worth(wanted, np.array([i]), daemons)[0]
-            self._taken[key, priority] = side.pick(topology, int(wanted.asked[i]), worth, priority), worth
-        pick, worth = self._taken[key, priority]
+            units = supplies.units(wanted, np.array([i]), daemons)[0]
+            self._taken[key, priority] = supplies.pick(topology, int(wanted.asked[i]), units, priority), units
+        pick, units = self._taken[key, priority]
         if pick is None:
             return NOTHING
         others, cluster = self._victims, wanted.cluster[i]
         own = slice(*np.searchsorted(others.cluster, [cluster, cluster + 1]).tolist())
         shape = others.shape[own]
-        mine = (others.level[own] < priority) & (worth[side.classes[shape]] > 0)
-        mine &= side.domains(topology, shape) == pick.domain
+        mine = (others.level[own] < priority) & (units[supplies.classes[shape]] > 0)
+        mine &= supplies.domains(topology, shape) == pick.domain
         count = pick.levels[IDLE] - int(np.count_nonzero(mine))
-        return Supply(0, 0, 0, 0, count, False, *side.terms(pick, daemons)) if count else NOTHING
+        return Supply(0, 0, 0, 0, count, False, *supplies.terms(pick, daemons)) if count else NOTHING
 
 
 def _cut(rows: Array) -> list[bytes]:

@@ -1,6 +1,6 @@
-"""What goes into a decision and what comes out, as values with strings: the engine's edge.
+"""What goes into a decision and what comes out of it, as values with strings.
 
-Everything behind it is columns of integers. Times are whole seconds on whatever clock the caller keeps.
+Inside the engine everything is columns of integers. Times are whole seconds on whatever clock the caller keeps.
 """
 
 import enum
@@ -14,10 +14,10 @@ from bigfleet.model.machine import CapacityType, Machine
 from bigfleet.model.resources import MAX_UNITS, Resources
 
 MAX_WEIGHT = 2.0
-"""Above it the score of a victim 2**32 below its preemptor would not fit 64 bits."""
+"""The highest weight: with more, the score of a victim 2**32 below its preemptor would not fit 64 bits."""
 
 MAX_TIME = 2**62 - 1
-"""Seconds on either side of 0: sums of two times fit 64 bits."""
+"""The latest time, and negated the earliest: the sum of two times fits 64 bits."""
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
@@ -28,6 +28,7 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
     interruption: PenaltyBucket
     reclamation: PenaltyBucket
     number: int
+    """The binding's number: later bindings of the shard have higher ones."""
 
 
 class Stakes(msgspec.Struct, frozen=True, gc=False):
@@ -39,23 +40,31 @@ class Stakes(msgspec.Struct, frozen=True, gc=False):
 
 
 class MachineRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One machine as its provider shows it, and what the shard itself knows of it.
+    """One machine as its provider shows it, and what the shard itself knows about it.
 
-    From the decision to preempt or reclaim on, the shard shows a machine as Draining; `machine.cluster` is then the
-    one it drains from and `committed_to` the one it drains for, empty for nobody.
+    Once the shard has decided to preempt or reclaim a machine, its record says Draining. `machine.cluster` is then the
+    cluster that the machine drains from, and `committed_to` the cluster that it drains for.
     """
 
     machine: Machine
     committed_to: str = ""
+    """The cluster that the shard is giving the machine to; empty for none."""
     stamp: Stamp | None = None
     drain_seconds: int = 60
+    """How long a drain of the machine is expected to take."""
     not_before: int = 0
+    """The time before which the machine may be neither acquired nor preempted."""
     idle_since: int = 0
     empty: bool = False
+    """No pod runs on the machine that would have to move."""
     unrequested: Stakes | None = None
+    """What is at stake if pods run on the machine that no request speaks for."""
     protected: bool = False
+    """The machine may be neither preempted nor given back."""
     not_ready: bool = False
+    """The machine's node has not come up in time, so the machine counts for no cluster."""
     reclaim_hold_until: int = 0
+    """The time before which the machine may not be given back."""
 
 
 def is_whole(value: object, least: int, most: int = MAX_TIME) -> bool:
@@ -64,7 +73,7 @@ def is_whole(value: object, least: int, most: int = MAX_TIME) -> bool:
 
 
 class ClusterError(ValueError):
-    """What a session shows that cannot be taken; names the cluster and the field."""
+    """A cluster record that is refused; names the cluster and the field."""
 
     def __init__(self, cluster_id: str, field: str, problem: str) -> None:
         self.cluster_id, self.field = cluster_id, field
@@ -72,19 +81,25 @@ class ClusterError(ValueError):
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One cluster as its session shows it. `held_out` maps fingerprints to the time before which they may not act."""
+    """One cluster as its session shows it."""
 
     id: str
     reported: bool = True
+    """The cluster has sent a roll-up."""
     live: bool = True
+    """The cluster may acquire: its session is there."""
     partial: bool = False
+    """The cluster's roll-up leaves out pods, so only empty machines may be taken from it."""
     excess_since: int | None = None
+    """The time since which the cluster has had a machine that no need takes; None if it has none."""
     reclaimed_in_window: int = 0
+    """How many machines the cluster has given back within the window of the rail."""
     daemons: tuple[Daemon, ...] = ()
     held_out: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By fingerprint of a profile: the time before which its needs may not acquire."""
 
     def __post_init__(self) -> None:
-        """Refuse what would give a cluster more than there is."""
+        """Refuse values that would overflow or give a cluster more than there is."""
         if not self.id:
             raise ClusterError(self.id, "id", "must not be empty")
         if not is_whole(self.reclaimed_in_window, 0):
@@ -103,7 +118,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PolicyError(ValueError):
-    """A setting that cannot be taken; names it."""
+    """A setting that is refused; names it."""
 
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
@@ -111,7 +126,7 @@ class PolicyError(ValueError):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the shard's configuration fixes. A capacity type without an idle hold is never released."""
+    """The settings of decisions that the shard's configuration fixes."""
 
     weight_priority: float = 1.0
     weight_drain: float = 0.1
@@ -120,13 +135,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     idle_hold: Mapping[CapacityType, int] = msgspec.field(
         default_factory=lambda: {CapacityType.ON_DEMAND: 300, CapacityType.SPOT: 60}
     )
+    """Seconds after which an Idle machine is deleted. One of a capacity type that is not named stays."""
     reclaim_after: int = 30
+    """Seconds that a cluster must have had excess before it gives machines back."""
     reclaim_percent: int = 5
+    """The share of its Configured machines that a cluster gives back within a window at most, but at least one."""
     draining_percent: int = 25
+    """The share of its machines that may be draining at once, but at least one."""
     held_out_shapes: Mapping[tuple[str, str, CapacityType], int] = msgspec.field(default_factory=dict)
+    """By instance type, zone and capacity type: the time before which nobody may acquire such machines."""
 
     def __post_init__(self) -> None:
-        """Refuse what a score or a rail could not be worked out with."""
+        """Refuse settings with which a score or a rail could not be worked out."""
         for field in ("weight_priority", "weight_drain", "weight_interrupt", "weight_reclaim"):
             if not 0 <= getattr(self, field) <= MAX_WEIGHT:
                 raise PolicyError(field, f"must lie between 0 and {MAX_WEIGHT:g}; only how weights compare matters")
@@ -147,7 +167,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kind(enum.Enum):
-    """What an action asks for."""
+    """What an action does."""
 
     BOOTSTRAP = "Bootstrap"
     PROVISION = "Provision"
@@ -157,7 +177,7 @@ class Kind(enum.Enum):
 
 
 class UnmetReason(enum.IntEnum):
-    """Why a need is short. Values are the wire numbers."""
+    """Why a need lacks something. Values are the numbers on the wire."""
 
     NONE = 0
     PRIORITY_STARVED = 1
@@ -167,7 +187,7 @@ class UnmetReason(enum.IntEnum):
 
 
 class Action(msgspec.Struct, frozen=True, gc=False):
-    """One decided action. A Reclaim or Delete is for no need, so it carries no stamp."""
+    """One action that was decided. A Reclaim or Delete is for no need, so it has no stamp."""
 
     kind: Kind
     machine: str
@@ -178,17 +198,23 @@ class Action(msgspec.Struct, frozen=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What became of one need this cycle."""
+    """What became of one need in a decision."""
 
     cluster: str
     key: NeedKey
     satisfied: bool
+    """Whether the need lacks nothing."""
     missing_units: int
+    """Units that the need lacks; 0 for a divisible need."""
     residual: Resources
+    """What the need lacks, by resource."""
     claimed_machines: int
+    """Machines that the need takes from."""
     bootstraps: int
     provisions: int
     preempts: int
     domain: tuple[str, ...]
+    """The domain that a gang stands in, a value for each label; empty if it has none."""
     same_satisfiable: bool
+    """False if no domain could hold the gang."""
     unmet_reason: UnmetReason

@@ -1,4 +1,4 @@
-"""Compiling ahead of time: one small decision that enters every compiled function, for later ones to find in cache."""
+"""Warming up: one small decision that calls every compiled function, so that later ones find them compiled."""
 
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
@@ -8,15 +8,15 @@ from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 
 
 def warm_up() -> None:
-    """Compile what is not in the cache yet; a minute or two at first, a second from then on."""
+    """Compile every function that is not in the cache: a minute or two the first time, a second from then on."""
     engine = Engine()
     engine.inventory.apply(_machine(name) for name in ("kept", "spare"))
     engine.set_cluster(ClusterRecord(id="gives-back", excess_since=0))
-    # Not live, so that it takes nothing: what gives back must have something to give.
+    # The asking cluster is not live, so it takes nothing and the other keeps something to give back.
     engine.set_cluster(ClusterRecord(id="asks", live=False))
     unit, much = (("cpu", 1000),), (("cpu", 9000),)
     engine.needs.replace("gives-back", [Need(Profile(), unit, unit)])
-    # One unmet row of each sort: the reason is worked out differently for each.
+    # There is one unmet row of each sort, since its reason is worked out by another function for each.
     gang = Profile(requirements=(Requirement("zone", Operator.SAME),))
     spread = Profile(spread=(Spread("zone", 1, WhenUnsatisfiable.DO_NOT_SCHEDULE),))
     engine.needs.replace(

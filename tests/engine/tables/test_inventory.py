@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigfleet.engine.codes import NOBODY
 from bigfleet.engine.records import MAX_TIME, MachineRecord, Stakes, Stamp
-from bigfleet.engine.tables.arrays import Ids, Snug
+from bigfleet.engine.tables.arrays import Ids, NarrowColumn
 from bigfleet.engine.tables.inventory import VACANT, Inventory
 from bigfleet.engine.tables.shapes import DaemonSets
-from bigfleet.engine.tables.validate import MAX_NUMBER, MAX_PODS, MAX_PRICE, NOBODY, RecordError
+from bigfleet.engine.tables.validate import MAX_NUMBER, MAX_PODS, MAX_PRICE, RecordError
 from bigfleet.model.demand.need import Daemon, NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import INT32_MAX, INT32_MIN
@@ -22,12 +23,12 @@ from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.model.resources import MAX_UNITS
 
 COLUMNS = (
-    "shape", "state", "cluster", "bound", "number", "own", "price", "probability", "stamp_priority",
+    "shape", "state", "cluster", "bound", "binding", "stamped_for", "price", "probability", "stamp_priority",
     "stamp_interruption", "stamp_reclamation", "flags", "drain_seconds", "not_before", "idle_since", "hold_until",
     "stakes_priority", "stakes_interruption", "stakes_reclamation", "offer",
 )  # fmt: skip
-NUMBERED = {"shape", "cluster", "bound", "own", "offer"}
-SEATING = ("shape", "bound", "number", "own")
+NUMBERED = {"shape", "cluster", "bound", "stamped_for", "offer"}
+SEATING = ("shape", "bound", "binding", "stamped_for")
 HOSTLESS = (MachineState.SPECULATIVE, MachineState.CREATING)
 BOUND = (MachineState.CONFIGURING, MachineState.CONFIGURED, MachineState.DRAINING)
 
@@ -111,7 +112,7 @@ def picture(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     for row, (name, *columns) in enumerate(plain):
         if inventory.state.view[row] == VACANT:
             continue
-        shape, own = int(inventory.shape.view[row]), int(inventory.own.view[row])
+        shape, own = int(inventory.shape.view[row]), int(inventory.stamped_for.view[row])
         texts = [{number: text for text, number in shapes.value_ids(key).items()} for key in ("rack", "row")]
         labels = [text.get(int(shapes.values(key)[shape])) for text, key in zip(texts, ("rack", "row"), strict=True)]
         seen[name] = (
@@ -120,10 +121,14 @@ def picture(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             labels,
             clusters[inventory.cluster.view[row]],
             clusters[inventory.bound.view[row]],
-            None if own == NOBODY else inventory.key(own),
+            None if own == NOBODY else inventory.keys.values[own],
             sorted(offers[int(inventory.offer.view[row])]),
         )
     return seen
+
+
+def row_of(inventory: Inventory, name: str) -> int:
+    return int(inventory.ids.find([name])[0])
 
 
 def changed_by(inventory: Inventory, step: Any, truth: dict[str, MachineRecord]) -> None:
@@ -152,7 +157,7 @@ def test_a_table_changed_step_by_step_is_the_table_built_at_once(plan: list[Any]
     anew.apply(truth.values())
     assert picture(inventory) == picture(anew)
     assert len(inventory) == len(truth)
-    assert all(inventory.ids[inventory.row(name)] == name for name in truth)
+    assert all(inventory.ids[row_of(inventory, name)] == name for name in truth)
     inventory.ranked()
     live = [row for row in range(len(inventory.ids)) if inventory.state.view[row] != VACANT]
     by_rank = [inventory.ids[row] for row in sorted(live, key=lambda row: inventory.rank.view[row])]
@@ -208,7 +213,7 @@ def test_an_inventory_wants_compacting_when_most_of_many_keys_are_nobodys() -> N
     inventory.compact()
     assert len(inventory.keys) == 549
     assert not wants_compacting(inventory)
-    assert inventory.key(int(inventory.own.view[inventory.row("m550")])) == keys[551]
+    assert inventory.keys.values[int(inventory.stamped_for.view[row_of(inventory, "m550")])] == keys[551]
 
 
 def test_an_inventory_wants_compacting_when_most_of_many_offers_are_gone() -> None:
@@ -233,7 +238,7 @@ def test_the_last_record_of_a_batch_counts() -> None:
     inventory = Inventory()
     inventory.apply([record("a", price_per_hour=1.0), record("a", price_per_hour=2.0)])
     assert len(inventory) == 1
-    assert inventory.price.view[inventory.row("a")] == 2_000_000
+    assert inventory.price.view[row_of(inventory, "a")] == 2_000_000
 
 
 def test_a_new_machine_moves_no_rank_while_there_is_room_between_its_neighbours() -> None:
@@ -360,7 +365,7 @@ def test_the_largest_values_are_taken_as_they_are() -> None:
     inventory.apply([largest])
     assert inventory.price.view[0] == 500_000_000_000
     assert inventory.probability.view[0] == 1_000_000
-    assert inventory.number.view[0] == MAX_NUMBER
+    assert inventory.binding.view[0] == MAX_NUMBER
     assert inventory.stamp_priority.view[0] == INT32_MAX
     assert inventory.stakes_priority.view[0] == INT32_MIN
     assert inventory.drain_seconds.view[0] == INT32_MAX
@@ -370,7 +375,7 @@ def test_the_largest_values_are_taken_as_they_are() -> None:
 
 
 def test_a_snug_column_widens_for_what_does_not_fit_and_keeps_what_it_held() -> None:
-    column = Snug(NOBODY)
+    column = NarrowColumn(NOBODY)
     column.resize(6)
     held = [NOBODY] * 6
     for row, (value, size) in enumerate([(127, 1), (128, 2), (-(2**15) - 1, 4), (2**31, 8), (0, 8)]):
@@ -389,11 +394,11 @@ def test_machines_whose_labels_are_told_apart_later_share_equal_ones_again() -> 
     inventory.remove(["m1"])
     inventory.shapes.look_at("rack")
     inventory.reshape()
-    shapes = [int(inventory.shape.view[inventory.row(f"m{i}")]) for i in (0, 2, 3)]
+    shapes = [int(inventory.shape.view[row_of(inventory, f"m{i}")]) for i in (0, 2, 3)]
     assert shapes[0] == shapes[1] != shapes[2]
     inventory.shapes.look_at("nowhere")
     inventory.reshape()
-    assert [int(inventory.shape.view[inventory.row(f"m{i}")]) for i in (0, 2, 3)] == shapes
+    assert [int(inventory.shape.view[row_of(inventory, f"m{i}")]) for i in (0, 2, 3)] == shapes
 
 
 def test_no_price_below_the_largest_loses_a_digit_against_a_penalty() -> None:
@@ -456,20 +461,23 @@ def test_needs_may_be_known_before_any_machine() -> None:
     inventory = Inventory()
     number = inventory.keys.intern(KEYS[1])
     inventory.apply([record("a", stamp=stamp(1, KEYS[1])), record("b")])
-    assert inventory.own.view.tolist() == [number, NOBODY]
+    assert inventory.stamped_for.view.tolist() == [number, NOBODY]
 
 
 def test_a_removed_machine_leaves_its_row_to_the_next() -> None:
     inventory = Inventory()
     inventory.apply([record("a", stamp=stamp()), record("b")])
-    row = inventory.row("a")
+    row = row_of(inventory, "a")
     inventory.remove(["a", "nobody"])
     assert len(inventory) == 1
-    with pytest.raises(KeyError):
-        inventory.row("a")
-    assert (inventory.state.view[row], inventory.own.view[row], inventory.bound.view[row]) == (VACANT, NOBODY, NOBODY)
+    assert row_of(inventory, "a") == NOBODY
+    assert (inventory.state.view[row], inventory.stamped_for.view[row], inventory.bound.view[row]) == (
+        VACANT,
+        NOBODY,
+        NOBODY,
+    )
     inventory.apply([record("c")])
-    assert inventory.row("c") == row
+    assert row_of(inventory, "c") == row
 
 
 def test_decoded_copies_are_the_same_machines() -> None:

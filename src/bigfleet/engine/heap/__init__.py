@@ -1,4 +1,4 @@
-"""The one array of whole numbers that a decision works in: where each column begins, and how a cell is reached.
+"""The one array of whole numbers that a decision works in: its map (`columns`), access to it, and named values.
 
-Layout and access only; what stands in the columns is put there by `load` and changed by `walks`.
+What stands in the columns is put there by `load` and changed by `walks`. Nothing here decides anything.
 """

@@ -1,7 +1,7 @@
-"""The heap: every table of a decision in one array of whole numbers, read and written by name.
+"""The heap: every column of a decision in one array of whole numbers, read and written by name.
 
-A column is known by the place in the header that says where it begins; a vector of resources is WIDTH entries long.
-Where an index is unsigned, numba does not look whether it counts from the end.
+A column is known by its place in the header, which says where the column begins. A vector of resources is WIDTH entries
+long. Indices are made unsigned, because numba then does not check whether they count from the end.
 """
 
 import sys
@@ -31,14 +31,14 @@ class Work(NamedTuple):
     """By requirement list and shape: 1 where a machine of the shape meets the list, else 0."""
 
 
-# A byte is found in its word by a shift, in either order of bytes.
+# An entry of 8 bits is cut out of the word of 32 bits that holds it by a shift; the last line allows for byte order.
 _WORD, _IN_WORD, _BITS, _BYTE = np.uint64(2), np.uint64(3), np.uint64(3), np.int64(255)
 _FLIP = np.uint64(0 if sys.byteorder == "little" else 3)
 
 
 @walk
 def _shift(place: np.uint64) -> np.int64:
-    """How many bits of its word stand below a byte."""
+    """How many bits of its word stand below the entry of 8 bits at this place."""
     return np.int64(((place & _IN_WORD) ^ _FLIP) << _BITS)
 
 
@@ -77,7 +77,7 @@ def add(w: Work, column: int, i: int, amount: int) -> None:
 
 @walk
 def _sift(w: Work, keys: int, values: int, top: int, size: int) -> None:
-    """Let the entry at the top of a heap of keys sink to where none below it is larger."""
+    """Heapsort's step: let the key at place `top` of a binary heap sink until no key below it is larger."""
     key, value = w.h[keys + top], w.h[values + top]
     while 2 * top + 1 < size:
         below = 2 * top + 1
@@ -92,7 +92,7 @@ def _sift(w: Work, keys: int, values: int, top: int, size: int) -> None:
 
 @walk
 def sort(w: Work, keys: int, values: int, size: int) -> None:
-    """Sort so many keys that begin at one cell, and as many values beside them."""
+    """Sort `size` keys that begin at one cell of the heap, and move the values beginning at another along."""
     for top in range(size // 2 - 1, -1, -1):
         _sift(w, keys, values, top, size)
     for last in range(size - 1, 0, -1):
@@ -122,7 +122,7 @@ def add_cell(w: Work, table: int, i: int, d: int, amount: int) -> None:
 
 @walk
 def fill(w: Work, column: int, length: int, value: int) -> None:
-    """Set the first so many entries of a column."""
+    """Set the first `length` entries of a column."""
     for i in range(length):
         put(w, column, i, value)
 
@@ -135,47 +135,47 @@ def domain_at(w: Work, topology: int, shape: int) -> int:
 
 @walk
 def domain_rank_at(w: Work, topology: int, domain: int) -> int:
-    """The place of a domain among all of its topology, by value."""
+    """A number that compares with those of other domains of the topology as their values do."""
     return w.h[w.h[c.T_DOMAIN_RANK] + topology * w.h[c.MOST_DOMAINS] + domain]
 
 
 @walk
 def level_at(w: Work, constraint: int, domain: int) -> int:
-    """How far a spread has filled a domain, NONE if it is none of its domains."""
+    """How many units of the row being served stand in a domain of one of its spreads."""
     return w.h[w.h[c.T_LEVEL] + constraint * w.h[c.MOST_DOMAINS] + domain]
 
 
 @walk
 def put_level(w: Work, constraint: int, domain: int, value: int) -> None:
-    """Set how far a spread has filled a domain."""
+    """Set how many units of the row being served stand in a domain of one of its spreads."""
     w.h[w.h[c.T_LEVEL] + constraint * w.h[c.MOST_DOMAINS] + domain] = value
 
 
 @walk
 def room_in_arena(w: Work, size: int) -> int:
-    """So many cells, all 0, for what is worked out once a decision; the first ones if no room is left."""
-    start = w.h[c.ARENA]
+    """Take `size` cells from the arena, all 0; where they begin. Without room OVERFLOW is set, and the answer is 0."""
+    start = w.h[c.ARENA_END]
     if start + size > w.h[c.LEN_ARENA]:
         w.h[c.OVERFLOW] = c.LEN_ARENA
         return 0
-    w.h[c.ARENA] = start + size
+    w.h[c.ARENA_END] = start + size
     for i in range(start, start + size):
         put(w, c.T_ARENA, i, 0)
     return start
 
 
-class Tables:
-    """The heap seen from Python. Columns have room to spare and stay where they are until one outgrows it."""
+class Heap:
+    """The heap seen from Python. Columns have room to spare; when one outgrows its room, all are moved."""
 
     def __init__(self) -> None:
         self._capacity = dict.fromkeys(range(c.SCALARS, c.HEADER), 0)
         h = np.zeros(c.HEADER, np.int64)
         self.work = Work(h, h.view(np.int32), np.zeros((1, 1), np.uint8))
         self.decision = 0
-        """Which decision the tables show, counted."""
+        """How many decisions have been laid out in the heap."""
 
     def reserve(self, sizes: Mapping[int, int]) -> None:
-        """Give each of these columns at least so many entries. What was there stays; what is new is 0."""
+        """Give each of these columns room for so many entries. Entries that were there stay; new ones are 0."""
         if all(size <= self._capacity[place] for place, size in sizes.items()):
             return
         old, had = self.work, dict(self._capacity)
@@ -190,18 +190,18 @@ class Tables:
             scale, before = _in_cell(place), int(old.h[place])
             source, target = _entries(old.h, place), _entries(h, place)
             # Of the arena only the beginning is in use.
-            length = min(had[place], int(old.h[c.ARENA])) if place == c.T_ARENA else had[place]
+            length = min(had[place], int(old.h[c.ARENA_END])) if place == c.T_ARENA else had[place]
             target[begin * scale : begin * scale + length] = source[before : before + length]
             h[place] = begin * scale
             begin += size
         self.work = Work(h, h.view(np.int32), old.matches)
 
     def use_matches(self, matches: Array) -> None:
-        """Take who matches what from this grid."""
+        """Use this grid as `Work.matches`."""
         self.work = self.work._replace(matches=matches)
 
     def column(self, place: int, size: int | None = None) -> Array:
-        """The beginning of a column, or all of it, as a view."""
+        """The first `size` entries of a column, or all of them, as a view."""
         begin = int(self.work.h[place])
         heap: Array = self.work.g if c.NARROW <= place < c.WIDE else _entries(self.work.h, place)
         return heap[begin : begin + (self._capacity[place] if size is None else size)]
@@ -226,5 +226,5 @@ def _in_cell(place: int) -> int:
 
 
 def _entries(heap: Array, place: int) -> Array:
-    """The heap as entries as wide as those of a column."""
+    """The whole heap as entries of the width that a column has."""
     return heap if place >= c.WIDE else heap.view(np.int32) if place >= c.NARROW else heap.view(np.uint8)

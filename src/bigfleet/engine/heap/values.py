@@ -33,6 +33,17 @@ PRESENCE = cast("int", np.int64(1))
 TOTALS = cast("int", np.int64(2))
 """The outcome rested on how many machines each shape has."""
 
+# In COHORT_TIER: how soon a machine could serve.
+AT_ONCE = cast("int", np.int64(0))
+"""The machine is there, or on its way to Idle."""
+TO_BE_CREATED = cast("int", np.int64(1))
+"""The machine is a slot, or on its way back to being one."""
+
+# Places of T_SCORE_WEIGHTS.
+WEIGHT_PRIORITY, WEIGHT_DRAIN, WEIGHT_INTERRUPT, WEIGHT_RECLAIM = range(4)
+WEIGHTS = 4
+"""How many weights there are."""
+
 # In A_KIND: what an acquisition does. NONE there says that it was undone.
 BOOTSTRAP = cast("int", np.int64(0))
 PROVISION = cast("int", np.int64(1))

@@ -1,7 +1,7 @@
-"""Laying out a decision: the tables kept from the last one, brought up to date with what changed since.
+"""Laying out a decision: the heap is kept from the last decision and brought up to date with what has changed.
 
-A cluster sleeps through a decision if nothing that its outcome rests on has changed: its machines, its needs, and what
-the free pool offers to those of its needs that are unmet. What it took the last time then stands as it is.
+A cluster sleeps through a decision if nothing has changed that its outcome rests on: its machines, its needs, and what
+the free pool offers to its unmet needs. The needs of a sleeping cluster keep what they took in the last decision.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from bigfleet.engine.heap import columns as c
-from bigfleet.engine.heap.heap import Array, Tables
-from bigfleet.engine.heap.values import NONE
+from bigfleet.engine.heap.heap import Array, Heap
+from bigfleet.engine.heap.values import NONE, WEIGHTS
 from bigfleet.engine.load.pool import Pool
 from bigfleet.engine.load.rows import Rows
 from bigfleet.engine.load.structure import Structure
@@ -20,12 +20,14 @@ from bigfleet.engine.tables.needs import NeedsTable
 from bigfleet.engine.tables.shapes import DaemonSets
 from bigfleet.engine.walks import wake
 
-_STALE = 4
-"""So many times as many lists as rows are kept before those of former rows are forgotten."""
+_STALE_LISTS = 4
+"""Once there are so many times as many FITTING_ lists as rows, those of former rows are forgotten."""
+_FEW_ROWS = 1024
+"""Added to the number of rows there, so that small fleets do not forget lists all the time."""
 
 
 class Layout:
-    """The tables that decisions work in, and which of the inventory's and the needs' changes they show already."""
+    """The heap that decisions work in, kept up to date with the inventory and the table of needs."""
 
     def __init__(self, inventory: Inventory, needs: NeedsTable, daemons: DaemonSets) -> None:
         self._inventory, self._needs, self._daemons = inventory, needs, daemons
@@ -41,9 +43,9 @@ class Layout:
         self._forget()
 
     def _forget(self) -> None:
-        """Start from nothing."""
-        self.tables = Tables()
-        parts = self.tables, self._inventory, self._needs
+        """Begin with an empty heap."""
+        self.heap = Heap()
+        parts = self.heap, self._inventory, self._needs
         self._structure, self._rows = Structure(*parts, self._daemons), Rows(*parts, self._daemons)
         self._pool = Pool(*parts, self._room)
         self._foundation = tuple[int, ...]()
@@ -55,15 +57,15 @@ class Layout:
 
     @property
     def order(self) -> Array:
-        """The slots of all rows, in order."""
+        """The slots of all rows, in the order in which they are served."""
         return self._rows.order
 
     def break_off(self) -> None:
-        """Give up on a decision that ran out of scratch: the next has much more of it, and all is laid anew.
+        """Give up a decision that ran out of room in some column: the next one gets much more room there.
 
-        Lists and marks may have been left halfway.
+        Lists and marks may have been left halfway, so the whole heap is laid out again.
         """
-        h = self.tables.work.h
+        h = self.heap.work.h
         short = int(h[c.OVERFLOW])
         self._room[short] = max(4 * self._room[short], int(h[short]) // 2)
         self._foundation = ()
@@ -78,140 +80,125 @@ class Layout:
         *,
         full: bool,
     ) -> Array:
-        """Bring the tables up to date and clear what is decided anew; the slots of those rows, in order.
+        """Bring the heap up to date and clear the outcome of awake clusters; the slots of their rows, in order.
 
-        `told` are the clusters whose record was set since the last time. With `full` everything is decided anew, else
-        only what is awake.
+        `told` are the clusters whose record was set since the last decision. With `full` all clusters are awake.
         """
         inventory, needs, shapes = self._inventory, self._needs, self._inventory.shapes
-        if inventory.wants_compacting or self._rows.walks > _STALE * (len(needs) + 1024):
+        if inventory.wants_compacting or self._rows.fitting_lists > _STALE_LISTS * (len(needs) + _FEW_ROWS):
             inventory.compact()
         if needs.wants_compacting:
             needs.compact()
         foundation = len(shapes.dimensions), inventory.generation, needs.generation
-        anew = foundation != self._foundation
-        if anew:
+        everything = foundation != self._foundation
+        if everything:
             self._forget()
         self._foundation, self._width = foundation, len(shapes.dimensions)
         inventory.ranked()
         inventory.reshape()
         shapes.update()
         order, count = needs.order(), max(1, len(inventory.clusters))
-        # What is small comes first: to make room for more is to move all that is there.
+        # Small columns come first, since making room in a column moves everything that is in the heap by then.
         self._structure.lay(self._width)
         self._reserve_clusters(count)
-        stale = self._rows.lay_clusters(clusters, clusters if anew else {*told, *self._rows.held}, count)
-        rows = self._rows.number(order, stale | anew)
+        stale = self._rows.lay_clusters(clusters, clusters if everything else {*told, *self._rows.held}, count)
+        rows = self._rows.number(order, stale | everything)
         self._reserve(len(inventory.ids), len(needs.need))
-        dirty = self.tables.column(c.C_DISTURBED, count) != 0
-        changed, touched = self._lay_machines(dirty, now, anew=anew)
-        self._rows.lay(clusters, order, now, rows, stale | anew)
+        dirty = self.heap.column(c.C_DISTURBED, count) != 0
+        changed, touched = self._lay_machines(dirty, now, everything=everything)
+        self._rows.lay(clusters, order, now, rows, stale | everything)
         dirty |= stale
         self._pool.lay_policy(policy, now)
         self._pool.lay(policy, now, changed, self._structure.shown, self._rows.kinds)
-        h = self.tables.work.h
+        h = self.heap.work.h
         h[c.NOW], h[c.NEXT_BINDING] = now, next_binding
-        h[
-            [
-                c.ACTIONS,
-                c.OVERFLOW,
-                c.SPARES,
-                c.SPARES_IN_TURN,
-                c.VERSION,
-                c.ARENA,
-                c.SEEN,
-                c.LOOSE,
-                c.VICTIMS,
-                c.LISTING,
-            ]
-        ] = 0
-        self.tables.column(c.C_DISTURBED, count)[:] = 0
-        if full or anew:
+        h[list(c.BEGIN_AT_ZERO)] = 0
+        self.heap.column(c.C_DISTURBED, count)[:] = 0
+        if full or everything:
             dirty[:] = True
-        wake.wake(self.tables.work, dirty)
+        wake.wake(self.heap.work, dirty)
         awake = dirty[needs.cluster.view[order]]
         rows = order[awake]
-        former = int(self.tables.column(c.N_COUNT)[rows].sum(dtype=np.int64))
-        wake.reset(self.tables.work, rows, dirty)
+        former = int(self.heap.column(c.N_ENTRIES)[rows].sum(dtype=np.int64))
+        wake.reset_awake(self.heap.work, rows, dirty)
         self._make_room(former, order[~awake])
         self.awake, self.touched = dirty, touched | dirty
-        self.tables.decision += 1
+        self.heap.decision += 1
         return rows
 
     def _make_room(self, former: int, asleep: Array) -> None:
-        """Where those who decide anew, and had so many entries, may lack room for them, move up what others keep."""
-        t, h = self.tables, self.tables.work.h
+        """Compact the entries of sleeping rows if awake rows, which had `former` entries, may lack room for theirs."""
+        heap, h = self.heap, self.heap.work.h
         entries, vectors = int(h[c.ENTRIES]), int(h[c.VECTORS])
         free = int(h[c.LEN_ENTRIES]) - entries
         if len(asleep) and free > 2 * former + h[c.LEN_ENTRIES] // 16 and 2 * vectors < h[c.LEN_VECTORS]:
             return
-        taken = (t.column(place, entries).copy() for place in (c.E_MACHINE, c.E_UNITS, c.E_VECTOR))
-        wake.move_up(t.work, asleep, *taken, t.vectors(c.T_VECTOR, vectors).copy())
+        taken = (heap.column(place, entries).copy() for place in (c.E_MACHINE, c.E_UNITS, c.E_VECTOR))
+        wake.compact_entries(heap.work, asleep, *taken, heap.vectors(c.T_VECTOR, vectors).copy())
 
     def _reserve_clusters(self, clusters: int) -> None:
-        """Make room for all clusters, and begin new ones with nothing."""
-        width, t = self._width, self.tables
-        sizes = dict.fromkeys(range(c.C_DAEMONS, c.C_EPOCH + 1), clusters)
-        t.reserve(sizes | {c.T_CLUSTER_LEAST: clusters * width})
-        t.work.h[c.WIDTH], t.work.h[c.LEN_CLUSTERS] = width, clusters
-        for place in range(c.C_FIRST, c.C_LIVE_TAIL + 1):
-            t.column(place)[self._clusters : clusters] = NONE
+        """Make room for all clusters; new ones have no machines and no needs."""
+        width, heap = self._width, self.heap
+        sizes = dict.fromkeys(c.CLUSTER_COLUMNS, clusters)
+        heap.reserve(sizes | {c.T_CLUSTER_LEAST: clusters * width})
+        heap.work.h[c.WIDTH], heap.work.h[c.LEN_CLUSTERS] = width, clusters
+        for place in (c.C_FIRST_NEED, c.C_ALL_HEAD, c.C_ALL_TAIL, c.C_ROOM_HEAD, c.C_ROOM_TAIL):
+            heap.column(place)[self._clusters : clusters] = NONE
         self._rows.widen(clusters)
         self._clusters = clusters
 
     def _reserve(self, machines: int, slots: int) -> None:
-        """Make room for all machines and rows, and begin what is new with nothing."""
-        width, room, t = self._width, self._room, self.tables
+        """Make room for all machines and rows; new ones are on no list."""
+        width, room, heap = self._width, self._room, self.heap
         sizes = self._rows.sizes()
         sizes |= dict.fromkeys(c.MACHINE_COLUMNS, machines)
-        sizes |= dict.fromkeys(range(c.N_RANK, c.N_WALK + 1), slots)
-        sizes |= dict.fromkeys(range(c.N_ASKED, c.N_SAVED_MISSING + 1), slots)
-        sizes |= dict.fromkeys((c.E_MACHINE, c.E_VECTOR, c.E_UNITS), room[c.LEN_ENTRIES] + machines * 3 // 2 + slots)
-        sizes |= dict.fromkeys(range(c.S_MACHINE, c.S_TURN + 1), room[c.LEN_SEATS])
+        sizes |= dict.fromkeys(c.NEED_COLUMNS, slots)
+        sizes |= dict.fromkeys(c.ENTRY_COLUMNS, room[c.LEN_ENTRIES] + machines * 3 // 2 + slots)
+        sizes |= dict.fromkeys(c.SEAT_COLUMNS, room[c.LEN_SEATS])
         sizes |= {
             c.T_FREE: machines * width,
-            c.T_NEED_AGGREGATE: slots * width,
+            c.T_GAP: slots * width,
             c.T_VECTOR: room[c.LEN_VECTORS] * width,
             c.T_VICTIM: room[c.LEN_VICTIMS],
             c.T_STANDING: room[c.LEN_VICTIMS],
             c.T_SAVED_GAP: width,
-            c.T_SCORE_WEIGHTS: 4,
+            c.T_SCORE_WEIGHTS: WEIGHTS,
             c.T_KEY_NEED: len(self._inventory.keys),
         }
-        t.reserve(sizes)
-        h = t.work.h
+        heap.reserve(sizes)
+        h = heap.work.h
         h[c.LEN_MACHINES], h[c.LEN_SLOTS] = machines, slots
-        h[c.LEN_ENTRIES], h[c.LEN_SEATS] = t.capacity(c.E_MACHINE), t.capacity(c.S_MACHINE)
-        h[c.LEN_VECTORS], h[c.LEN_VICTIMS] = t.capacity(c.T_VECTOR) // width, t.capacity(c.T_VICTIM)
+        h[c.LEN_ENTRIES], h[c.LEN_SEATS] = heap.capacity(c.E_MACHINE), heap.capacity(c.S_MACHINE)
+        h[c.LEN_VECTORS], h[c.LEN_VICTIMS] = heap.capacity(c.T_VECTOR) // width, heap.capacity(c.T_VICTIM)
         old_machines, old_slots = self._count
-        for place in (c.M_LISTED, c.M_ACTION, c.M_SERVES, c.M_STOOD, c.M_COHORT):
-            t.column(place)[old_machines:machines] = NONE
-        t.column(c.N_RANK)[old_slots:slots] = NONE
+        for place in (c.M_LISTED, c.M_ACTION, c.M_SERVES, c.M_STANDS_BY, c.M_COHORT):
+            heap.column(place)[old_machines:machines] = NONE
+        heap.column(c.N_RANK)[old_slots:slots] = NONE
         self._count = machines, slots
 
-    def _lay_machines(self, dirty: Array, now: int, *, anew: bool) -> tuple[Array, Array]:
-        """Show what changed of machines, and put what moved on its cluster's list; what changed, and in which clusters.
+    def _lay_machines(self, dirty: Array, now: int, *, everything: bool) -> tuple[Array, Array]:
+        """Write changed machines into the heap and onto their clusters' lists: (changed machines, touched clusters).
 
-        What the last decision bound is shown as it was: it only decided, and nothing is done yet.
+        Machines that the last decision bound are written as the inventory shows them: that is not done yet.
         """
-        inventory, t = self._inventory, self.tables
+        inventory, heap = self._inventory, self.heap
         told, moved = inventory.changes()
         machines = len(inventory.ids)
-        if anew:
+        if everything:
             told = moved = np.arange(machines)
         changed = told
-        undone = np.unique(t.column(c.A_MACHINE, int(t.work.h[c.ACTIONS])))
+        undone = np.unique(heap.column(c.A_MACHINE, int(heap.work.h[c.ACTIONS])))
         if len(undone):
-            t.column(c.M_ACTION)[undone] = NONE
-            t.column(c.M_DRAWN)[undone] = 0
+            heap.column(c.M_ACTION)[undone] = NONE
+            heap.column(c.M_DRAWN)[undone] = 0
             changed, moved = np.union1d(changed, undone), np.union1d(moved, undone)
         for place, column in (
             (c.M_SHAPE, inventory.shape),
             (c.M_STATE, inventory.state),
             (c.M_CLUSTER, inventory.cluster),
             (c.M_BOUND, inventory.bound),
-            (c.M_NUMBER, inventory.number),
-            (c.M_OWN, inventory.own),
+            (c.M_BINDING, inventory.binding),
+            (c.M_STAMPED_FOR, inventory.stamped_for),
             (c.M_PRICE, inventory.price),
             (c.M_PROBABILITY, inventory.probability),
             (c.M_FLAGS, inventory.flags),
@@ -225,17 +212,17 @@ class Layout:
             (c.M_STAKES_RECLAMATION, inventory.stakes_reclamation),
         ):
             if len(changed) == machines:
-                t.column(place, machines)[:] = column.view
+                heap.column(place, machines)[:] = column.view
             else:
-                t.column(place)[changed] = column.view[changed]
-        t.column(c.M_LATER, machines)[:] = inventory.not_before.view > now
+                heap.column(place)[changed] = column.view[changed]
+        heap.column(c.M_NOT_YET, machines)[:] = inventory.not_before.view > now
         if inventory.rankings != self._rankings:
-            t.column(c.M_RANK, machines)[:] = inventory.rank.view
+            heap.column(c.M_RANK, machines)[:] = inventory.rank.view
             self._rankings = inventory.rankings
         touched = dirty.copy()
         bound = inventory.bound.view[changed]
         touched[bound[bound >= 0]] = True
         fresh = moved[inventory.bound.view[moved] >= 0]
-        fresh = fresh[np.lexsort((inventory.rank.view[fresh], inventory.number.view[fresh]))]
-        wake.relist(t.work, moved, fresh, dirty)
+        fresh = fresh[np.lexsort((inventory.rank.view[fresh], inventory.binding.view[fresh]))]
+        wake.relist(heap.work, moved, fresh, dirty)
         return told, touched

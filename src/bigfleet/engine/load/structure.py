@@ -1,25 +1,25 @@
-"""What machines and needs are made of, shown to decisions: shapes, units, spreads and daemons."""
+"""What machines and needs refer to, in the heap: shapes, units, spreads and daemons."""
 
 import numpy as np
 
 from bigfleet.engine.heap import columns as c
-from bigfleet.engine.heap.heap import Tables
+from bigfleet.engine.heap.heap import Heap
 from bigfleet.engine.tables.inventory import Inventory
 from bigfleet.engine.tables.needs import NeedsTable
 from bigfleet.engine.tables.shapes import DaemonSets
 
 
 class Structure:
-    """Shapes, units, spreads and daemons in the tables. They only ever get more, so their numbers say what is shown."""
+    """Shapes, units, spreads and daemons in the heap. None ever goes, so how many there are says what is written."""
 
-    def __init__(self, tables: Tables, inventory: Inventory, needs: NeedsTable, daemons: DaemonSets) -> None:
-        self._tables, self._inventory, self._needs, self._daemons = tables, inventory, needs, daemons
+    def __init__(self, heap: Heap, inventory: Inventory, needs: NeedsTable, daemons: DaemonSets) -> None:
+        self._heap, self._inventory, self._needs, self._daemons = heap, inventory, needs, daemons
         self.shown = tuple[int, ...]()
-        """How many of each kind the tables show."""
+        """How many shapes, topologies, requirement lists, units, spreads and daemon sets are in the heap."""
 
     def lay(self, width: int) -> None:
-        """Show shapes, units, spreads and daemons, if there are new ones."""
-        needs, daemons, shapes, t = self._needs, self._daemons, self._inventory.shapes, self._tables
+        """Write shapes, units, spreads and daemons, if there are new ones."""
+        needs, daemons, shapes, heap = self._needs, self._daemons, self._inventory.shapes, self._heap
         topologies = shapes.topologies
         structure = (
             len(shapes),
@@ -56,19 +56,19 @@ class Structure:
             c.SPREAD_HARD: needs.spread_hard.view,
         }
         sizes = {place: table.size for place, table in tables.items()}
-        sizes |= dict.fromkeys(range(c.SHAPE_COUNT, c.SHAPE_BEFORE + 1), max(1, known))
-        sizes |= dict.fromkeys(range(c.D_BOUND, c.D_POOL + 1), most_domains)
+        sizes |= dict.fromkeys(c.SHAPE_COLUMNS, max(1, known))
+        sizes |= dict.fromkeys(c.DOMAIN_COLUMNS, most_domains)
         sizes |= dict.fromkeys((c.T_LEVEL, c.T_LEVEL_USED, c.T_WAITING, c.T_WAITING_LAST), constraints * most_domains)
         sizes |= dict.fromkeys((c.T_LEVEL_LEAST, c.T_LEVEL_COUNT, c.T_LEVEL_DOMAINS, c.T_LEVEL_USED_COUNT), constraints)
         sizes |= {c.T_WANTED: max(1, shapes.matches.shape[0])}
-        t.reserve(sizes)
+        heap.reserve(sizes)
         for place, table in tables.items():
-            t.column(place, table.size)[:] = table.ravel()
-        # What a domain holds stands elsewhere now, so no row may find what the last one left.
+            heap.column(place, table.size)[:] = table.ravel()
+        # Domains have moved in these columns, so no row may find what the last row left there.
         for place in (c.T_LEVEL, c.T_WAITING, c.T_LEVEL_USED_COUNT):
-            t.column(place)[:] = 0
-        h = t.work.h
-        h[c.LEN_LEVELS] = constraints
-        h[c.LEN_SHAPES], h[c.LEN_WANTED], h[c.MOST_DOMAINS] = known, shapes.matches.shape[0], most_domains
-        t.use_matches(shapes.matches.data)
+            heap.column(place)[:] = 0
+        h = heap.work.h
+        h[c.MOST_SPREADS] = constraints
+        h[c.LEN_SHAPES], h[c.LEN_REQUIREMENTS], h[c.MOST_DOMAINS] = known, shapes.matches.shape[0], most_domains
+        heap.use_matches(shapes.matches.data)
         self.shown = structure

@@ -11,11 +11,16 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 UNKNOWN = -1
+"""The number of a value that was never numbered."""
 
 _FIRST = 16
+"""Entries that an array has room for at first."""
 _FEW = 1024
+"""So few names are never worth compacting."""
 _FREE, _GONE = -1, -2
+"""In the hash table of `Ids`: a slot that was never used, and one whose string was removed."""
 _SPAN = 2**16
+"""A span is where a string starts times this, plus how many bytes it has."""
 _UTF8 = ("utf-8", "surrogatepass")
 
 MAX_ID = _SPAN - 1
@@ -69,8 +74,8 @@ class Column:
         self._data[indices] = self._fill
 
 
-class Snug(Column):
-    """A column as narrow as what it holds: it grows wider when a value comes that does not fit.
+class NarrowColumn(Column):
+    """A column with entries as narrow as their values allow: it is widened when a value comes that does not fit.
 
     Most columns of times hold nothing but 0, and most prices and numbers are far below their bounds.
     """
@@ -96,7 +101,7 @@ class Snug(Column):
 
 
 class Names:
-    """Strings or values as numbers, both ways."""
+    """Strings or other values and their numbers, found both ways."""
 
     def __init__(self) -> None:
         self._ids: dict[object, int] = {}
@@ -107,11 +112,11 @@ class Names:
         return len(self.values)
 
     def find(self, value: object) -> int:
-        """The number of a value, UNKNOWN if it was not seen yet."""
+        """The number of a value, UNKNOWN if it has none."""
         return self._ids.get(value, UNKNOWN)
 
     def intern(self, value: object) -> int:
-        """The number of a value, made on first sight."""
+        """The number of a value; a new value gets the next number."""
         number = self._ids.get(value)
         if number is None:
             number = self._ids[value] = len(self.values)
@@ -119,7 +124,7 @@ class Names:
         return number
 
     def intern_all(self, values: Sequence[object]) -> Array:
-        """The numbers of many values, most of them seen before."""
+        """The numbers of many values; quick if most have one already."""
         numbers = list(map(self._ids.get, values, itertools.repeat(UNKNOWN)))
         found = np.array(numbers, np.int64)
         unknown = np.flatnonzero(found == UNKNOWN)
@@ -130,18 +135,18 @@ class Names:
         return found
 
     def ended(self, uses: int) -> None:
-        """So many uses of values have ended; each may have been the last one of its value."""
+        """Count so many uses of values that have ended; each may have been the last use of its value."""
         self._retired += uses
 
     def mostly_retired(self, *columns: Array) -> bool:
-        """Whether most values are used in none of these columns; counted only when enough uses have ended for that."""
+        """Whether most values are used in none of these columns. It is counted only once enough uses have ended."""
         if len(self) <= _FEW or 2 * self._retired <= len(self):
             return False
         self._retired = len(self) - int(np.count_nonzero(self._used(columns)))
         return 2 * self._retired > len(self)
 
     def compact(self, *columns: Array) -> npt.NDArray[np.bool_]:
-        """Forget values that are used in none of these columns, number the rest anew in them; which were kept."""
+        """Forget values that none of these columns uses, and give the rest new numbers there; which were kept."""
         used = self._used(columns)
         numbers = np.append(np.where(used, np.cumsum(used) - 1, UNKNOWN), UNKNOWN)
         for column in columns:
@@ -155,7 +160,7 @@ class Names:
         used = np.zeros(len(self) + 1, np.bool_)
         for column in columns:
             used[column] = True
-        # What is nobody's stands in columns as -1.
+        # An entry without a value is -1, which is the last place here.
         return used[:-1]
 
 
@@ -205,9 +210,9 @@ class Grid:
 
 
 class Ids:
-    """Strings by row, packed into one array of bytes, and the way back by a hash table of rows.
+    """Strings by row, packed into one array of bytes, and rows by string, in a hash table of rows.
 
-    A string of its own and an entry of a dict for each row would take ten times the room.
+    A list of strings and a dict would take ten times the room.
     """
 
     __slots__ = ("_spans", "_table", "_text", "_used", "_waste")
@@ -246,7 +251,7 @@ class Ids:
         return self._probe(names)[0]
 
     def place(self, names: Sequence[str], rows: npt.NDArray[np.int64]) -> None:
-        """Give strings that have no row yet these vacant or new ones."""
+        """Give strings that have no row these rows, which are vacant or new."""
         text, sizes = _packed(names)
         end = len(self._text)
         self._text.resize(end + len(text))
@@ -260,7 +265,7 @@ class Ids:
             self._enter(_hashes(names), rows)
 
     def remove(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Vacate the rows of these strings, and say which they were; one that has none is no error."""
+        """Vacate the rows of these strings; which rows those were. A string without a row is no error."""
         rows, slots = self._probe(list(dict.fromkeys(names)))
         gone = rows[rows >= 0]
         self._table[slots[rows >= 0]] = _GONE
@@ -271,7 +276,7 @@ class Ids:
         return gone
 
     def _probe(self, names: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The row of each string, -1 for none, and the slot of the table where the search ended."""
+        """(The row of each string, -1 for none; the slot of the hash table where the search for it ended.)"""
         text, sizes = _packed(names)
         starts = np.cumsum(sizes) - sizes
         rows, slots = np.full(len(names), -1, np.int64), _hashes(names) & (len(self._table) - 1)
@@ -293,7 +298,7 @@ class Ids:
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.bool_]:
-        """Whether each row's string is the piece of a text beside it."""
+        """Whether the string of each row equals the piece of the text that is given for it."""
         spans = self._spans.view[rows]
         same: npt.NDArray[np.bool_] = (spans % _SPAN == sizes) & (sizes > 0)
         mine, theirs, count = spans[same] // _SPAN, starts[same], sizes[same]
@@ -343,12 +348,12 @@ def _hashes(names: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 def places(order: Array, rows: Sequence[int], value: Callable[[int], Any]) -> npt.NDArray[np.int64]:
-    """Where each of these rows belongs in an order of rows by their values."""
+    """Where to insert each of these rows into an order of rows, which is sorted by value."""
     return np.array([bisect.bisect_left(order, value(row), key=value) for row in rows], np.int64)
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the text can be written; a lone half of a surrogate pair cannot."""
+    """Whether UTF-8 can write the text; it cannot write a lone half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

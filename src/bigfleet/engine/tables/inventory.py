@@ -1,6 +1,7 @@
-"""The machines of a shard as columns of integers, changed in batches and read without copying.
+"""The inventory: the machines of a shard as columns of integers, changed in batches and read without copying.
 
-Ids are strings at the edge only; inside, a machine is the number of its row, and ids compare by their rank.
+A machine is known by the number of its row. Its id is turned into that number and back at the edge, and ids are
+compared by their rank.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,34 +9,27 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from bigfleet.engine.codes import NOBODY, NOT_READY
 from bigfleet.engine.records import MachineRecord
-from bigfleet.engine.tables.arrays import Array, Column, Ids, Names, Snug, places
+from bigfleet.engine.tables.arrays import Array, Column, Ids, Names, NarrowColumn, places
 from bigfleet.engine.tables.shapes import Dimensions, Shapes
-from bigfleet.engine.tables.validate import (
-    NO_STAMP,
-    NOBODY,
-    NOT_READY,
-    Batch,
-    check_amounts,
-    check_labels,
-    fields_of,
-    ids_of,
-)
-from bigfleet.model.demand.need import NeedKey
+from bigfleet.engine.tables.validate import NO_STAMP, Batch, check_amounts, check_labels, fields_of, ids_of
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import INT32_MAX
 from bigfleet.model.machine import Machine, MachineState
 
 VACANT = 0
+"""The state of a row without a machine."""
 
 _NO_LABELS: Mapping[str, str] = {}
 
-# What has happened to a row that somebody has not heard of yet.
-_CHANGED, _RESEATED, _RENAMED = 1, 2, 4
+# In `_news`, as bits: what has happened to a row since `changes` or `ranked` was last asked. A row is moved when a
+# column has changed by which its place in lists is found.
+_CHANGED, _MOVED, _RENAMED = 1, 2, 4
 
 
 class Inventory:
-    """Machines by row. Columns are read by the walks; only this class writes them."""
+    """Machines by row. Anybody may read the columns; only this class writes them."""
 
     def __init__(self) -> None:
         self.shapes = Shapes(Dimensions())
@@ -43,61 +37,60 @@ class Inventory:
         self.keys = Names()
         self.ids = Ids()
         self._size = 0
+        # One entry a machine. The heap has the same columns, and `heap.columns` says what each means.
         self.shape = Column(np.int32)
         self.state = Column(np.uint8)
-        self.cluster = Snug(NOBODY)
-        self.bound = Snug(NOBODY)
-        self.number = Snug()
-        self.own = Column(np.int32, NOBODY)
-        self.price = Snug()
+        self.cluster = NarrowColumn(NOBODY)
+        self.bound = NarrowColumn(NOBODY)
+        self.binding = NarrowColumn()
+        self.stamped_for = Column(np.int32, NOBODY)
+        self.price = NarrowColumn()
         self.probability = Column(np.int32)
         self.stamp_priority = Column(np.int32)
         self.stamp_interruption = Column(np.uint8, PenaltyBucket.ZERO)
         self.stamp_reclamation = Column(np.uint8, PenaltyBucket.ZERO)
         self.flags = Column(np.uint8)
-        self.drain_seconds = Snug()
-        self.not_before = Snug()
-        self.idle_since = Snug()
-        self.hold_until = Snug()
-        self.stakes_priority = Snug()
+        self.drain_seconds = NarrowColumn()
+        self.stakes_priority = NarrowColumn()
         self.stakes_interruption = Column(np.uint8, PenaltyBucket.ZERO)
         self.stakes_reclamation = Column(np.uint8, PenaltyBucket.ZERO)
+        self.not_before = NarrowColumn()
+        """The time before which the machine may not be acquired or preempted."""
+        self.idle_since = NarrowColumn()
+        """The time since which the machine is Idle."""
+        self.hold_until = NarrowColumn()
+        """The time before which the machine may not be given back."""
         self.offer = Column(np.int32, NOBODY)
+        """Equal for machines that differ in nothing by which needs choose what to acquire."""
         self._columns = [
-            self.shape, self.state, self.cluster, self.bound, self.number, self.own, self.price, self.probability,
-            self.stamp_priority, self.stamp_interruption, self.stamp_reclamation, self.flags, self.drain_seconds,
-            self.not_before, self.idle_since, self.hold_until, self.stakes_priority, self.stakes_interruption,
-            self.stakes_reclamation, self.offer,
+            self.shape, self.state, self.cluster, self.bound, self.binding, self.stamped_for, self.price,
+            self.probability, self.stamp_priority, self.stamp_interruption, self.stamp_reclamation, self.flags,
+            self.drain_seconds, self.not_before, self.idle_since, self.hold_until, self.stakes_priority,
+            self.stakes_interruption, self.stakes_reclamation, self.offer,
         ]  # fmt: skip
         self.rank = Column(np.int32)
+        """Compares as the ids of machines do."""
         self.rankings = 0
-        """How often all ranks were given anew; in between, a machine keeps its rank for as long as it is there."""
+        """How often all ranks were given again. Otherwise a machine keeps its rank for as long as it is there."""
         self.generation = 0
-        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
+        """How often `compact` has changed the numbers of need keys and offers; older numbers are void."""
         self.edits = 0
         """How often machines were applied or removed."""
-        self.key_columns = [self.own]
-        """All columns that hold numbers of `keys`, those of other tables too."""
+        self.key_columns = [self.stamped_for]
+        """All columns that hold numbers of `keys`, also those of the table of needs."""
         self._news = Column(np.uint8)
         self._labels: list[Mapping[str, str]] = []
-        """Each row's labels: a key may be looked at later. Machines of a shape with equal labels share them."""
+        """The labels of each row, all of them, since a key may come to be looked at. Equal labels share a mapping."""
         self._terms = Names()
         self._offers = Names()
         self.by_id = np.zeros(0, np.int32)
-        """The rows in the order of their ids, as it was when they were last `ranked`."""
+        """The rows in the order of their ids, as of the last call of `ranked`."""
 
     def __len__(self) -> int:
         return self._size
 
-    def row(self, machine_id: str) -> int:
-        """The row of a machine that is there."""
-        row = int(self.ids.find([machine_id])[0])
-        if row == NOBODY:
-            raise KeyError(machine_id)
-        return row
-
     def apply(self, records: Iterable[MachineRecord]) -> None:
-        """Add or replace machines, the last word on each. All are checked first: on RecordError nothing has changed."""
+        """Add or replace machines; the last record of a machine counts. On RecordError nothing has changed."""
         self.edits += 1
         given = list(records)
         latest = {record.machine.id: record for record in given}
@@ -107,7 +100,7 @@ class Inventory:
             self._write(self._read(list(latest.values())))
 
     def remove(self, machine_ids: Iterable[str]) -> None:
-        """Forget machines; one that is not there is no error."""
+        """Forget machines. A machine that is not there is no error."""
         self.edits += 1
         gone = self.ids.remove(list(machine_ids))
         self._size -= len(gone)
@@ -117,16 +110,16 @@ class Inventory:
             column.reset(gone)
         for row in gone.tolist():
             self._labels[row] = _NO_LABELS
-        self._news.view[gone] = _CHANGED | _RESEATED | _RENAMED
+        self._news.view[gone] = _CHANGED | _MOVED | _RENAMED
 
     def reshape(self) -> None:
-        """Tell machines apart by labels that are looked at since the last time."""
+        """Split shapes by labels that somebody looks at since this was last called."""
         new = self.shapes.new_labels()
         if not new:
             return
         labels, shape = self._labels, self.shape.view
         live = np.flatnonzero(self.state.view != VACANT)
-        # Machines of a shape often share their labels: one look is enough for all of those.
+        # Machines of a shape often share one mapping of labels, which is then looked at once for all of them.
         first, like = _alike(shape[live], np.fromiter(map(id, labels), np.int64, len(labels))[live])
         shapes, shared = shape[live[first]].astype(np.int64), dict[int, Mapping[str, str]]()
         moved = np.zeros(len(first), np.bool_)
@@ -145,27 +138,28 @@ class Inventory:
         names = ("shape", "price", "probability", "stamp_reclamation")
         self.offer.view[split] = self._offer({name: getattr(self, name).view[split].astype(np.int64) for name in names})
         self._offers.ended(len(split))
-        self._news.view[split] |= _CHANGED | _RESEATED
+        self._news.view[split] |= _CHANGED | _MOVED
 
     def changes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Rows with any change, and those with a new shape, bound, number or own, since this was last asked.
+        """(Rows with any change, rows that were moved) since this was last asked.
 
-        What is vacated or placed is in both. A rank given anew with all others (`rankings`) is no change.
+        A row is moved if its shape, bound, binding or stamped_for has changed, or if it got or lost its machine. When
+        all ranks are given again (`rankings`), that is no change.
         """
         news = self._news.view
-        changed, reseated = np.flatnonzero(news & _CHANGED), np.flatnonzero(news & _RESEATED)
-        news[changed] &= ~np.uint8(_CHANGED | _RESEATED)
-        return changed, reseated
+        changed, moved_rows = np.flatnonzero(news & _CHANGED), np.flatnonzero(news & _MOVED)
+        news[changed] &= ~np.uint8(_CHANGED | _MOVED)
+        return changed, moved_rows
 
     @property
     def wants_compacting(self) -> bool:
-        """Whether most need keys or offers are nobody's any more."""
+        """Whether no machine or need has most of the need keys, or no machine most of the offers."""
         return self.keys.mostly_retired(*(column.view for column in self.key_columns)) or (
             self._offers.mostly_retired(self.offer.view)
         )
 
     def compact(self) -> None:
-        """Forget need keys and offers that are nobody's any more. Numbers change; rows and their order do not."""
+        """Forget need keys and offers that nothing has any more. Their numbers change; rows and their order do not."""
         self.keys.compact(*(column.view for column in self.key_columns))
         live = np.flatnonzero(self.state.view != VACANT)
         self._terms, self._offers = Names(), Names()
@@ -174,14 +168,8 @@ class Inventory:
         self.offer.view[live] = self._offer(columns)
         self.generation += 1
 
-    def key(self, number: int) -> NeedKey:
-        """The need key that a number in `own` stands for."""
-        key = self.keys.values[number]
-        assert isinstance(key, NeedKey)  # noqa: S101 - only need keys are interned here
-        return key
-
     def ranked(self) -> None:
-        """Give ids that are new since the last time their place in the order of ids."""
+        """Give a rank to ids that are new since this was last called."""
         news, name = self._news.view, self.ids.encoded
         renamed = np.flatnonzero(news & _RENAMED)
         if not len(renamed):
@@ -193,7 +181,7 @@ class Inventory:
             rows = np.concatenate((old, np.array(fresh, np.int32)))
             words = self.ids.words(rows)
             self.by_id = rows[sorted(range(len(rows)), key=words.__getitem__)]
-            self._rank_anew()
+            self._rank_all()
             return
         fresh.sort(key=name)
         at = places(old, fresh, name)
@@ -201,18 +189,18 @@ class Inventory:
         self._rank_between(old, at, np.array(fresh, np.int64))
 
     def _rank_between(self, old: Array, at: Array, fresh: Array) -> None:
-        """Spread new ids evenly between the ranks of their neighbours; where there is no room, rank all anew."""
+        """Rank new ids evenly between their neighbours; if some have no room there, rank all ids again."""
         rank = self.rank.view
         bounds = np.concatenate(([0], rank[old], [INT32_MAX])).astype(np.int64)
         _, first, count = np.unique(at, return_index=True, return_counts=True)
         nth = np.arange(len(at)) - np.repeat(first, count) + 1
         step = (bounds[at + 1] - bounds[at]) // (np.repeat(count, count) + 1)
         if (step == 0).any():
-            self._rank_anew()
+            self._rank_all()
         else:
             rank[fresh] = bounds[at] + nth * step
 
-    def _rank_anew(self) -> None:
+    def _rank_all(self) -> None:
         step = INT32_MAX // (len(self.by_id) + 1)
         self.rank.view[self.by_id] = np.arange(1, len(self.by_id) + 1) * step
         self.rankings += 1
@@ -228,9 +216,9 @@ class Inventory:
     def _shapes_of(
         self, machines: Sequence[Machine], rows: Array
     ) -> tuple[Array, list[Machine], dict[int, Mapping[str, str]]]:
-        """Each machine's shape; those of no known shape count down from -1, with one machine for each of them.
+        """(The shape of each machine, one machine for each new shape, the labels of machines whose labels changed.)
 
-        And the labels of machines that are not as they were.
+        New shapes have no number yet, so they count down from -1.
         """
         guesses = self.shape.view[rows] if len(self.ids) else rows
         labels = [self._labels[row] if row >= 0 else None for row in rows.tolist()]
@@ -266,12 +254,12 @@ class Inventory:
             shape[unknown] = new[-1 - shape[unknown]]
         cluster, committed = self._clusters(batch.clusters), self._clusters(batch.committed)
         bound = _bound(columns["state"], columns["flags"], cluster, committed)
-        columns |= {"shape": shape, "cluster": cluster, "bound": bound, "own": self._owns(batch)}
+        columns |= {"shape": shape, "cluster": cluster, "bound": bound, "stamped_for": self._stamped_for(batch)}
         columns["offer"] = self._offer(columns)
         rows, news = self._place(batch)
         for i, labels in batch.relabelled.items():
             self._labels[rows[i]] = self.shapes.shared(int(shape[i]), labels)
-        named = {"own": self.keys, "offer": self._offers}
+        named = {"stamped_for": self.keys, "offer": self._offers}
         for name, values in columns.items():
             column = getattr(self, name)
             differs = column.view[rows] != values
@@ -287,9 +275,9 @@ class Inventory:
         numbers = {name: self.clusters.intern(name) if name else NOBODY for name in dict.fromkeys(ids)}
         return np.array([numbers[name] for name in ids], np.int64)
 
-    def _owns(self, batch: Batch) -> Array:
+    def _stamped_for(self, batch: Batch) -> Array:
         known = self.keys.values
-        guesses = self.own.view[batch.rows].tolist() if len(self.ids) else [NOBODY] * len(batch.ids)
+        guesses = self.stamped_for.view[batch.rows].tolist() if len(self.ids) else [NOBODY] * len(batch.ids)
         own = np.array(
             [
                 guess if guess >= 0 and ((k := known[guess]) is key or k == key) else NOBODY
@@ -307,13 +295,13 @@ class Inventory:
         return own
 
     def _offer(self, columns: dict[str, Array]) -> Array:
-        """Machines that differ in nothing by which they are acquired share an offer."""
+        """The offer of each machine: equal for machines that differ in nothing by which needs choose."""
         terms = self._terms.intern_all(((columns["price"] << 20) + columns["probability"]).tolist())
         offers = (columns["shape"] << 40) + (columns["stamp_reclamation"] << 32) + terms
         return self._offers.intern_all(offers.tolist())
 
     def _place(self, batch: Batch) -> tuple[Array, Array]:
-        """The rows of these machines, vacant or new ones for those that have none, and what is new of each row."""
+        """(The rows of these machines, what is new about each.) A machine without a row gets a vacant or new one."""
         rows, fresh = batch.rows, np.flatnonzero(batch.rows == NOBODY)
         news = np.zeros(len(rows), np.uint8)
         if len(fresh):
@@ -325,20 +313,20 @@ class Inventory:
             self._labels.extend([_NO_LABELS] * (size - len(self._labels)))
             self.ids.place([batch.ids[i] for i in fresh.tolist()], rows[fresh])
             self._size += len(fresh)
-            news[fresh] = _CHANGED | _RESEATED | _RENAMED
+            news[fresh] = _CHANGED | _MOVED | _RENAMED
         return rows, news
 
 
 _NEWS = {
-    "shape": _CHANGED | _RESEATED,
-    "own": _CHANGED | _RESEATED,
-    "bound": _CHANGED | _RESEATED,
-    "number": _CHANGED | _RESEATED,
+    "shape": _CHANGED | _MOVED,
+    "stamped_for": _CHANGED | _MOVED,
+    "bound": _CHANGED | _MOVED,
+    "binding": _CHANGED | _MOVED,
 }
 
 
 def _alike(one: Array, other: Array) -> tuple[Array, Array]:
-    """Where each pair of numbers stands first, in that order, and for each place which of those pairs it is."""
+    """Distinct pairs of numbers in the order of their first places: (those places, for each place which pair it is)."""
     _, other = np.unique(other, return_inverse=True)
     _, first, pair = np.unique(other.reshape(-1) << 32 | one, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -348,7 +336,7 @@ def _alike(one: Array, other: Array) -> tuple[Array, Array]:
 
 
 def _bound(state: Array, flags: Array, cluster: Array, committed: Array) -> Array:
-    """The cluster that a machine counts for: its commitment's, else its provider's while it runs there."""
+    """The cluster that a machine counts for: the one it is committed to, else the one that it runs in."""
     runs = ((state == MachineState.CONFIGURED) | (state == MachineState.CONFIGURING)) & (flags & NOT_READY == 0)
     bound = np.where(committed != NOBODY, committed, np.where(runs, cluster, NOBODY))
     return np.where(state == MachineState.FAILED, NOBODY, bound)

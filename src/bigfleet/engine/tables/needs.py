@@ -1,6 +1,6 @@
-"""The needs of all clusters as columns, in the one order in which they are served.
+"""The needs of all clusters as columns, and the one order in which they are served.
 
-A roll-up replaces one cluster's rows at the cost of what changed; a row that stays keeps its arrival.
+A roll-up replaces the rows of one cluster. That costs as much as has changed, and a row that stays keeps its arrival.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bigfleet.engine.codes import NOBODY, PODS_DIM
 from bigfleet.engine.tables.arrays import Column, Grid, Names, is_utf8, places
 from bigfleet.engine.tables.inventory import Inventory
-from bigfleet.engine.tables.shapes import PODS_DIM
-from bigfleet.engine.tables.validate import NOBODY
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import INT32_MAX, Operator, Profile, Requirement, WhenUnsatisfiable
@@ -22,16 +21,17 @@ from bigfleet.model.machine import CapacityType
 from bigfleet.model.resources import MAX_TOTAL, MAX_UNITS, PODS, ResourceError, Resources, total
 
 NO_TOPOLOGY = -1
-
+"""The topology of a need that is no gang."""
 
 MAX_ASKED = 2**44
-"""Units of one row: more than the pods of 5,000,000 machines, and far from what a sum of units could overflow at."""
+"""The most units of one row: more than 5,000,000 machines have pods, and too few for a sum of units to overflow."""
 
 MAX_ARRIVAL = 2**62
+"""The latest arrival: numbers of arrivals count up from 0."""
 
 
 class NeedError(ValueError):
-    """A need that cannot be taken; names the cluster, the profile and the field."""
+    """A need that the table refuses; names the cluster, the profile and the field."""
 
     def __init__(self, cluster_id: str, fingerprint: str, field: str, problem: str) -> None:
         self.cluster_id, self.fingerprint, self.field = cluster_id, fingerprint, field
@@ -58,7 +58,7 @@ class _Profile(NamedTuple):
 
 
 class NeedsTable:
-    """Rows of demand by slot; `order` lists the live slots, first served first."""
+    """Needs by slot; `order` lists the slots in use, first served first."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -77,7 +77,7 @@ class NeedsTable:
         self.requirement = Column(np.int32)
         self.unit = Column(np.int32)
         self.asked = Column(np.int64)
-        self.own = Column(np.int32)
+        self.key = Column(np.int32)
         self.limit = Column(np.int32)
         self.fingerprint = Column(np.int32)
         self.priority = Column(np.int32)
@@ -88,7 +88,7 @@ class NeedsTable:
         self.divisible = Column(np.uint8)
         self.kind = Column(np.int32)
         self._columns = (
-            self.cluster, self.unit, self.asked, self.own, self.divisible, self.kind, self.requirement, self.limit,
+            self.cluster, self.unit, self.asked, self.key, self.divisible, self.kind, self.requirement, self.limit,
             self.fingerprint, self.priority, self.interruption, self.reclamation, self.topology, self.spread,
         )  # fmt: skip
         self._profiles: dict[str, _Profile] = {}
@@ -96,11 +96,11 @@ class NeedsTable:
             (self._units, self.unit),
             (self._fingerprints, self.fingerprint),
             (self._kinds, self.kind),
-            (inventory.keys, self.own),
+            (inventory.keys, self.key),
         )
-        inventory.key_columns.append(self.own)
+        inventory.key_columns.append(self.key)
         self.generation = 0
-        """How often names were numbered anew; what was worked out from the numbers before does not hold any more."""
+        """How often `compact` has changed the numbers of units, fingerprints and kinds; older numbers are void."""
         self.edits = 0
         """How often rows were changed."""
         self.spread_start = Column(np.int64)
@@ -117,9 +117,9 @@ class NeedsTable:
         return len(self.need) - len(self._vacant)
 
     def replace(self, cluster_id: str, needs: Sequence[Need], arrivals: Mapping[NeedKey, int] | None = None) -> None:
-        """Make these the cluster's demand. Equal rows are summed; `arrivals` are those known from before a restart.
+        """Make these the cluster's needs. Needs with equal keys are summed. On NeedError nothing has changed.
 
-        All are checked first: on NeedError nothing has changed.
+        `arrivals` are the arrivals of rows that were known before a restart.
         """
         known = self._inventory.clusters.find(cluster_id)
         slots = self._slots.get(known, {})
@@ -137,14 +137,15 @@ class NeedsTable:
             self._free(slots.pop(key))
         for key, need in rows.items():
             if not key.unit:
-                # Resources that only a divisible row names must be known before tables are laid.
+                # Resources that only a divisible row names must have a dimension before the heap is laid out.
                 self._shapes.dimensions.row(need.aggregate)
             if key not in came:
                 slot = slots[key]
                 self.need[slot] = need
                 self.asked.view[slot] = need.units
         places = {_place(cluster_id, key, rows[key].profile, arrival): key for key, arrival in came.items()}
-        # Rows that are served one after the other stand side by side: a third of a decision was waiting for memory.
+        # Rows that are served one after the other get slots side by side. Otherwise a third of a decision's time was
+        # spent waiting for memory.
         for place, key in sorted(places.items()):
             slots[key] = self._add(cluster, place, key, rows[key])
             self._arrivals = max(self._arrivals, came[key] + 1)
@@ -154,9 +155,9 @@ class NeedsTable:
     def _differences(
         self, cluster_id: str, slots: Mapping[NeedKey, int], needs: Sequence[Need]
     ) -> tuple[dict[NeedKey, Need], list[NeedKey]]:
-        """Rows that are new or ask for something else now, and keys that are gone."""
+        """(Rows that are new or have changed, keys that are gone.)"""
         given = set(map(id, needs))
-        # A need that is given twice is a sum, so none of them may be passed over.
+        # The same object given twice must be summed, so then no need may be skipped as unchanged.
         held = {id(self.need[slot]): key for key, slot in slots.items()} if len(given) == len(needs) else {}
         rows: dict[NeedKey, Need] = {}
         for need in needs:
@@ -172,22 +173,22 @@ class NeedsTable:
         return {key: need for key, need in rows.items() if key not in slots or self.need[slots[key]] != need}, gone
 
     def changes(self) -> set[int]:
-        """The numbers of clusters whose rows are others or ask for something else since this was last asked."""
+        """The numbers of clusters whose rows have changed since this was last asked."""
         changed, self._changed = self._changed, set()
         return changed
 
     @property
     def wants_compacting(self) -> bool:
-        """Whether most units, fingerprints or kinds are those of no row any more."""
+        """Whether no row has most of the units, of the fingerprints or of the kinds."""
         return any(names.mostly_retired(column.view) for names, column in self._named[:-1])
 
     def compact(self) -> None:
-        """Forget units, fingerprints and kinds of no row. Numbers change; rows and their order do not."""
+        """Forget units, fingerprints and kinds that no row has. Their numbers change; rows and their order do not."""
         kept = self._units.compact(self.unit.view)
         self.unit_vectors.keep(kept)
         self._fingerprints.compact(self.fingerprint.view)
         self._profiles.clear()
-        # Kinds are made of numbers that have just changed, so all of them are made anew.
+        # Kinds are made of numbers that have just changed, so all kinds are made again.
         self._kinds.compact(self.kind.view[:0])
         slots = self.order()
         asks = (self.requirement, self.unit, self.limit, self.topology, self.spread)
@@ -196,17 +197,12 @@ class NeedsTable:
         self.kind.view[slots] = self._kinds.intern_all(list(kinds))
         self.generation += 1
 
-    @property
-    def kinds(self) -> int:
-        """How many kinds of rows there are."""
-        return len(self._kinds)
-
     def fingerprint_number(self, fingerprint: str) -> int:
-        """The number of a fingerprint, made on first sight."""
+        """The number of a fingerprint; a new one gets the next number."""
         return self._fingerprints.intern(fingerprint)
 
     def order(self) -> npt.NDArray[np.int64]:
-        """The live slots in the order of section 4."""
+        """The slots in use, in the order of section 4."""
         if self._moved:
             place = self._place.__getitem__
             moved = np.zeros(len(self.need), np.bool_)
@@ -235,19 +231,18 @@ class NeedsTable:
         if profile is None:
             profile = self._profiles[key.fingerprint] = self._profile(need.profile)
         unit = self._unit(key.unit)
-        # What decides which machines could serve the row, apart from its cluster's daemons.
+        # A kind is everything that decides which machines could serve the row, apart from its cluster's daemons.
         pinned = profile.interruption == PenaltyBucket.PINNED
         kind = self._kinds.intern((profile.requirement, unit, profile.limit, profile.topology, profile.spread, pinned))
         self._place[slot] = place
-        own = self._inventory.keys.intern(key)
-        row = (cluster, unit, need.units, own, not key.unit, kind, *profile)
+        row = (cluster, unit, need.units, self._inventory.keys.intern(key), not key.unit, kind, *profile)
         for column, value in zip(self._columns, row, strict=True):
             column.put(slot, value)
         self._moved.add(slot)
         return slot
 
     def _profile(self, profile: Profile) -> _Profile:
-        """What all rows of a profile have in common."""
+        """The columns that all rows of a profile have in common."""
         topologies = self._shapes.topologies
         same = tuple(sorted({r.key for r in profile.same}))
         spread = tuple((topologies.intern((s.topology_key,)), s.max_skew, s.when_unsatisfiable) for s in profile.spread)
@@ -296,7 +291,7 @@ class NeedsTable:
 
 
 def _conditions(profile: Profile) -> tuple[Requirement, ...]:
-    """All that a single machine must satisfy: the requirements, no Spot for PINNED, and the labels of a hard spread."""
+    """All requirements on a single machine: the profile's, no Spot for PINNED, and the label of every hard spread."""
     more = [
         Requirement(spread.topology_key, Operator.EXISTS)
         for spread in profile.spread
@@ -317,7 +312,7 @@ def _summed(cluster_id: str, one: Need, other: Need) -> Need:
 
 
 def _check(cluster_id: str, key: NeedKey, need: Need, arrival: int) -> None:
-    """What a profile does not check itself: all by which sums and places in the order could overflow or collide."""
+    """Refuse what a profile does not check itself: values by which sums or places in the order could go wrong."""
     names = [name for name, _ in key.unit]
     if names != sorted(set(names)):
         raise NeedError(cluster_id, key.fingerprint, "unit", "must name each resource once, in order")
@@ -339,7 +334,7 @@ def _check(cluster_id: str, key: NeedKey, need: Need, arrival: int) -> None:
 
 
 def _place(cluster_id: str, key: NeedKey, profile: Profile, arrival: int) -> bytes:
-    """A row's place in the order of section 4, as bytes that compare as the rows do."""
+    """A row's place in the order of section 4, as bytes that compare as rows are served."""
     unit = ",".join(f"{name}={amount}" for name, amount in key.unit)
     return b"".join(
         (

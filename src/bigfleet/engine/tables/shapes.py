@@ -1,6 +1,7 @@
-"""Shapes: machines that agree in everything matching looks at, and what is worked out once for each of them.
+"""Shapes: machines that agree in everything that matching looks at.
 
-Requirement lists, topologies and daemon sets are interned; each is evaluated once per shape, not once per machine.
+Requirement lists, topologies and sets of daemons have numbers. Each is worked out once for a shape, not once for a
+machine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bigfleet.engine.tables.arrays import Column, Grid
+from bigfleet.engine.codes import PODS_DIM
+from bigfleet.engine.tables.arrays import Array, Column, Grid
 from bigfleet.model.demand.need import Daemon
 from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.labels import of_fields
@@ -17,12 +19,13 @@ from bigfleet.model.machine import CapacityType, Machine
 from bigfleet.model.resources import MAX_UNITS, PODS, Resources
 
 DEFAULT_PODS = 110
-PODS_DIM = 0
+"""Pods on a machine whose record does not say how many it takes."""
 MISSING = -1
+"""No shape, no value of a label, no domain."""
 
 
 class Dimensions:
-    """Resource names as column numbers; pods, cpu and memory always come first."""
+    """Names of resources and their dimensions; pods, cpu and memory always come first."""
 
     def __init__(self) -> None:
         self.names: list[str] = [PODS, "cpu", "memory"]
@@ -32,7 +35,7 @@ class Dimensions:
         return len(self.names)
 
     def index(self, name: str) -> int:
-        """The column of a resource, made on first sight."""
+        """The dimension of a resource; a new resource gets the next one."""
         at = self._index.get(name)
         if at is None:
             at = self._index[name] = len(self.names)
@@ -40,15 +43,19 @@ class Dimensions:
         return at
 
     def row(self, vector: Resources) -> list[tuple[int, int]]:
-        """A vector as (column, amount) pairs."""
+        """A vector as (dimension, amount) pairs; new resources get dimensions."""
         return [(self.index(name), amount) for name, amount in vector]
+
+    def known(self, vector: Resources) -> list[tuple[int, int]]:
+        """A vector as (dimension, amount) pairs, without resources that have no dimension. Changes nothing."""
+        return [(self._index[name], amount) for name, amount in vector if name in self._index]
 
 
 class Shapes:
-    """The shapes seen so far, their labels by key, and every requirement list's verdict on them.
+    """The shapes seen so far, their labels by key, and which requirement lists they meet.
 
-    Of a machine's labels a shape has only those whose keys somebody looks at: there are labels that no two machines
-    share, a host name for one. A key that is looked at later splits shapes: see `Inventory.reshape`.
+    A shape has only labels whose keys somebody looks at, since no two machines share a label such as a host name. A key
+    that somebody looks at later splits shapes; `Inventory.reshape` does that.
     """
 
     def __init__(self, dimensions: Dimensions) -> None:
@@ -77,7 +84,7 @@ class Shapes:
         self._looked_at.setdefault(label, len(self._looked_at))
 
     def new_labels(self) -> list[str]:
-        """The labels that are looked at since this was last asked."""
+        """The labels that somebody looks at since this was last asked."""
         new = list(self._looked_at)[self._split :]
         self._split = len(self._looked_at)
         return new
@@ -85,10 +92,13 @@ class Shapes:
     def guess(
         self, machines: Sequence[Machine], guesses: Sequence[int], labels: Sequence[Mapping[str, str] | None]
     ) -> list[int]:
-        """Each machine's guess where it and the labels are right, else MISSING: most machines keep their shape."""
+        """The guessed shape of each machine where shape and labels are as guessed, else MISSING.
+
+        Most machines keep their shape, so most guesses are right.
+        """
         if not self._keys:
             return [MISSING] * len(machines)
-        # `usable` is written out: a property called for every machine would cost as much as all the rest.
+        # `Machine.usable` is written out here: calling it for every machine would cost as much as everything else.
         known = self._terms
         return [
             shape
@@ -100,23 +110,23 @@ class Shapes:
         ]
 
     def find(self, machine: Machine) -> int:
-        """The machine's shape, MISSING if none like it was seen yet."""
+        """The machine's shape, MISSING if the shape is new."""
         return self._ids.get(self._key(machine), MISSING)
 
     def intern(self, machine: Machine) -> int:
-        """The machine's shape, made on first sight."""
+        """The machine's shape; a new shape gets the next number."""
         key = self._key(machine)
         shape = self._ids.get(key)
         return self._add(key, dict(machine.labels)) if shape is None else shape
 
     def relabelled(self, shape: int, labels: Mapping[str, str]) -> int:
-        """The shape of a machine of this one with these labels, by all that is looked at now."""
+        """The shape that a machine of this shape has with these labels, by all keys that are looked at now."""
         key = (*self._terms[shape], *self._looked(labels))
         found = self._ids.get(key)
         return self._add(key, labels) if found is None else found
 
     def shared(self, shape: int, labels: Mapping[str, str]) -> Mapping[str, str]:
-        """The labels of the first machine of a shape, if these are equal to them, else these."""
+        """The labels of the first machine of a shape if they equal these, else these: equal labels share a mapping."""
         first = self._seen_with[shape]
         return first if first == labels else labels
 
@@ -125,9 +135,9 @@ class Shapes:
         return (*terms, *self._looked(machine.labels))
 
     def _looked(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
-        """The values of the labels looked at, without what is missing at the end.
+        """The values of the labels looked at, without missing ones at the end.
 
-        So a key that comes later changes nothing for machines that lack it.
+        So a key that is looked at later changes nothing for machines that lack it.
         """
         values = [labels.get(name) for name in self._looked_at]
         while values and values[-1] is None:
@@ -162,7 +172,7 @@ class Shapes:
         return [shape for shape, key in enumerate(self._keys) if key[:3] == wanted]
 
     def values(self, key: str) -> npt.NDArray[np.int32]:
-        """The value ids of one label over all shapes, MISSING where there is none."""
+        """The numbers of one label's values over all shapes, MISSING where there is none. Makes room for new shapes."""
         column = self._label(key)
         column.resize(len(self))
         return column.view
@@ -174,11 +184,19 @@ class Shapes:
         return column
 
     def value_ids(self, key: str) -> dict[str, int]:
-        """What the value ids of one label stand for."""
+        """The numbers of one label's values, in the order of the numbers."""
         return self._values.setdefault(key, {})
 
+    def label(self, key: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """One label of all shapes: (the number of its value, MISSING for none; the values). Changes nothing."""
+        numbers = np.full(len(self), MISSING, np.int32)
+        column = self._labels.get(key)
+        if column is not None:
+            numbers[: len(column)] = column.view
+        return numbers, list(self._values.get(key, ()))
+
     def requirement_list(self, requirements: tuple[Requirement, ...]) -> int:
-        """The number of a requirement list, evaluated on every shape by `update`."""
+        """The number of a requirement list; a new one gets the next number. `update` extends it to new shapes."""
         number = self._requirements.get(requirements)
         if number is None:
             for requirement in requirements:
@@ -190,7 +208,7 @@ class Shapes:
         return number
 
     def update(self) -> None:
-        """Evaluate every requirement list and topology on the shapes that are new since the last time."""
+        """Work out every requirement list and topology for shapes that are new since this was last called."""
         known, now = self._matched, len(self)
         if now == known:
             return
@@ -225,7 +243,7 @@ class Shapes:
 
 
 class Topologies:
-    """Domains: the values that shapes have for one label or several together."""
+    """Topologies and their domains. A topology is a set of labels; a domain is a value for each of them."""
 
     def __init__(self, shapes: Shapes) -> None:
         self._shapes = shapes
@@ -240,7 +258,7 @@ class Topologies:
         return len(self._keys)
 
     def intern(self, keys: tuple[str, ...]) -> int:
-        """The number of a topology: the labels whose values together name a domain."""
+        """The number of a topology; a new one gets the next number."""
         number = self._ids.get(keys)
         if number is None:
             for key in keys:
@@ -286,7 +304,7 @@ class Topologies:
 
 
 class DaemonSets:
-    """What a cluster's daemons take from every node, as a base for all shapes and extras for some."""
+    """Sets of daemons: what each takes on every node (`base`), and what more where requirements are met (`extra`)."""
 
     def __init__(self, shapes: Shapes) -> None:
         self._shapes = shapes
@@ -302,7 +320,7 @@ class DaemonSets:
         return len(self._ids)
 
     def intern(self, daemons: Iterable[Daemon]) -> int:
-        """The number of a set of daemons."""
+        """The number of a set of daemons; a new set gets the next number."""
         key = tuple(daemons)
         number = self._ids.get(key)
         if number is not None:
@@ -319,15 +337,33 @@ class DaemonSets:
             else:
                 target = self.base.view[number]
             for column, amount in entries:
-                # No machine has more, so what is beyond it changes nothing.
+                # No machine has more than MAX_UNITS, so a larger sum would change nothing.
                 target[column] = min(MAX_UNITS, int(target[column]) + amount)
             if PODS not in vector:
                 target[PODS_DIM] += 1
         self.extra_start.append(len(self.extra_requirement))
         return number
 
+    def find(self, daemons: Iterable[Daemon]) -> int:
+        """The number of a set of daemons that has one. Changes nothing."""
+        return self._ids[tuple(daemons)]
+
+    def room(self, number: int, allocatable: Array, matches: Array, width: int) -> Array:
+        """What machines have for pods beside these daemons, one row a machine. Changes nothing.
+
+        Of each machine its allocatable vector and the requirement lists that it meets are given. The compiled
+        counterpart on the heap is `walks.capacity.room_for_pods`.
+        """
+        base, extra = self.base.view, self.extra.view
+        room = np.zeros((len(allocatable), width), np.int64)
+        room[:, : allocatable.shape[1]] = allocatable
+        room[:, : base.shape[1]] -= base[number]
+        for e in range(*self.extra_start.view[number : number + 2].tolist()):
+            room[:, : extra.shape[1]] -= extra[e] * matches[self.extra_requirement.view[e], :, None]
+        return np.maximum(room, 0)
+
     def widen(self) -> None:
-        """Give every vector a column for each dimension known by now."""
+        """Give every vector an entry for each dimension that is known by now."""
         width = len(self._shapes.dimensions)
         self.base.resize(0, width)
         self.extra.resize(0, width)

@@ -1,4 +1,4 @@
-"""Reading machines' records: each is checked, and what is known of all of them becomes columns of numbers."""
+"""Validating machine records: each is checked, and the fields of all of them become columns of numbers."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigfleet.engine.codes import COMMITTED, EMPTY, NOBODY, NOT_READY, PROTECTED, STAMPED, UNREQUESTED
 from bigfleet.engine.records import MAX_TIME, MachineRecord, Stakes, Stamp
 from bigfleet.engine.tables.arrays import MAX_ID, Array, is_utf8
 from bigfleet.model.demand.need import NeedKey
@@ -14,26 +15,18 @@ from bigfleet.model.demand.profile import INT32_MAX, INT32_MIN
 from bigfleet.model.machine import INVARIANTS, InvariantError, Machine, check_invariants
 from bigfleet.model.resources import MAX_UNITS, PODS
 
-NOBODY = -1
-
-EMPTY = 1
-PROTECTED = 2
-NOT_READY = 4
-UNREQUESTED = 8
-COMMITTED = 16
-STAMPED = 32
-
 MAX_PRICE = 500_000.0
-"""Dollars an hour above which a price cannot be weighed against a penalty without losing digits."""
+"""Dollars an hour. A higher price could not be weighed against a penalty without losing digits."""
 
 MAX_PODS = 2**20
-"""Pods on one machine; every unit takes one, so no sum of units over 5,000,000 machines reaches 2**43."""
+"""Pods on one machine. Every unit takes one, so no sum of units over 5,000,000 machines reaches 2**43."""
 
 MAX_NUMBER = 2**62 - 1
+"""The highest number of a binding."""
 
 
 class RecordError(ValueError):
-    """A record that cannot be taken; names the machine and the field."""
+    """A machine record that is refused; names the machine and the field."""
 
     def __init__(self, machine_id: str, field: str, problem: str) -> None:
         self.machine_id, self.field = machine_id, field
@@ -41,7 +34,7 @@ class RecordError(ValueError):
 
 
 class Batch(NamedTuple):
-    """Records that have been checked, by column. What no table has numbered yet is negative."""
+    """Records that have been checked, by column. A negative row or shape has no number yet."""
 
     ids: list[str]
     rows: Array
@@ -55,7 +48,7 @@ class Batch(NamedTuple):
 
 
 class _Status(dict[tuple[Any, ...], int]):
-    """State and flags as one number for what is there and what is not in a record; -1 if its state forbids that."""
+    """State and flags of a record as one number, by which of its fields are set; -1 if its state forbids that."""
 
     def __missing__(self, fact: tuple[Any, ...]) -> int:
         state, no_host, no_error, no_cluster, no_commitment, empty, protected, not_ready, no_stamp, requested = fact
@@ -78,24 +71,26 @@ class _Status(dict[tuple[Any, ...], int]):
 
 _STATUS = _Status()
 _AT_ONCE = 512
+"""Records that are read at a time, while they are near in memory."""
 NO_STAMP = Stamp(NeedKey("", "", ()), 0, PenaltyBucket.ZERO, PenaltyBucket.ZERO, 0)
-"""Stands in for a stamp that is not there."""
+"""The stamp that a record without one is read with."""
 _BUCKETS = (PenaltyBucket.ZERO * 257, PenaltyBucket.PINNED * 257)
+"""Bounds for two buckets in one number, the first times 256."""
 
 _WHOLE = (
     ("drain_seconds", "drain_seconds", 0, INT32_MAX),
     ("not_before", "not_before", -MAX_TIME, MAX_TIME),
     ("idle_since", "idle_since", -MAX_TIME, MAX_TIME),
     ("hold_until", "reclaim_hold_until", -MAX_TIME, MAX_TIME),
-    ("number", "stamp.number", 0, MAX_NUMBER),
+    ("binding", "stamp.number", 0, MAX_NUMBER),
     ("stamp_priority", "stamp.priority", INT32_MIN, INT32_MAX),
     ("stamp_buckets", "stamp", *_BUCKETS),
 )
-"""Whole numbers of a record: the column, the field, and what lies within its bounds."""
+"""Whole numbers of a record: the column, the field, the lowest and the highest value."""
 
 
 def ids_of(machines: Sequence[Machine]) -> list[str]:
-    """The ids of machines, or RecordError for one that is empty or too long."""
+    """The ids of machines; RecordError for an id that is empty or too long."""
     ids = [machine.id for machine in machines]
     lengths = list(map(len, ids))
     if not min(lengths) or max(lengths) * 4 > MAX_ID:
@@ -107,7 +102,7 @@ def ids_of(machines: Sequence[Machine]) -> list[str]:
 def fields_of(
     ids: Sequence[str], batch: Sequence[MachineRecord]
 ) -> tuple[list[str], list[str], list[NeedKey], dict[str, Array]]:
-    """Clusters, commitments, keys and columns of numbers of these records, or RecordError."""
+    """(Clusters, clusters committed to, need keys, columns of numbers) of these records; RecordError for a bad one."""
     known, clusters, committed, keys, price, probability, *numbers, unrequested = _fields(batch)
     status = np.array(known, np.int64)
     if status.min() < 0:
@@ -123,7 +118,7 @@ def fields_of(
 
 
 def _fields(batch: Sequence[MachineRecord]) -> list[list[Any]]:
-    """What is read of records, field by field: a few records at a time, while they are near in memory."""
+    """The values of these records, field by field."""
     columns: list[list[Any]] = [[] for _ in range(7 + len(_WHOLE))]
     for start in range(0, len(batch), _AT_ONCE):
         rows = [
@@ -145,7 +140,7 @@ def _fields(batch: Sequence[MachineRecord]) -> list[list[Any]]:
 
 
 def _stakes(ids: Sequence[str], unrequested: Sequence[Stakes | None]) -> dict[str, Array]:
-    """What is at stake where pods run that no request speaks for, which is on few machines."""
+    """The stakes of pods that no request speaks for; few machines have such pods."""
     priority = np.zeros(len(ids), np.int64)
     buckets = np.full(len(ids), _BUCKETS[0])
     rows = [i for i, stakes in enumerate(unrequested) if stakes is not None]
@@ -186,7 +181,7 @@ def _offered(ids: Sequence[str], price: Sequence[float], probability: Sequence[f
     chances = _column(ids, "interruption_probability", probability, np.float64, 0, 1)
     return {
         "price": np.rint(prices * 1e6).astype(np.int64),
-        # Rounded up: what can be interrupted at all never counts as what cannot.
+        # Rounded up, so that a machine that can be interrupted at all never counts as one that cannot.
         "probability": np.maximum(-(-np.rint(chances * 1e9).astype(np.int64) // 1000), chances > 0),
     }
 
@@ -199,9 +194,9 @@ def _column(
     low: float,
     high: float,
 ) -> Array:
-    """One field of all records, or RecordError for the first that is not whole or out of bounds; NaN is."""
+    """One field of all records; RecordError for the first value that is not whole or out of bounds, as NaN is."""
     try:
-        # Of whole numbers only; numpy would cut others off, or take long to see what they are.
+        # An array of the standard library takes whole numbers only. numpy would cut others off, or be slow.
         column = np.array(values, dtype) if dtype is np.float64 else np.frombuffer(array("q", values), dtype)
     except (TypeError, OverflowError):
         column = np.full(1, np.nan)

@@ -1,4 +1,5 @@
 """The compiled walks: the three phases and everything that they are built from.
 
-Only functions that Numba compiles. They read and write the heap and call each other, and nothing else.
+Only functions that Numba compiles. They read and write the heap, call each other,
+and know no table and no record.
 """

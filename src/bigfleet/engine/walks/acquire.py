@@ -1,10 +1,13 @@
-"""Acquire: what a need buys of the free pool, machine after machine. Compiled; section 5."""
+"""Acquire: what a need buys from the free pool, machine after machine. Compiled; section 5.
+
+`again` says that needs are being served again in phase 2, and may then buy what later needs have bought.
+"""
 
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Work, at
 from bigfleet.engine.heap.values import BOOTSTRAP, NEVER, NONE, PROVISION
 from bigfleet.engine.jit import walk
-from bigfleet.engine.walks.bind import DELETING, SPECULATIVE, bind, evict
+from bigfleet.engine.walks.bind import bind, evict, must_be_created
 from bigfleet.engine.walks.capacity import fitting_units, fresh_units
 from bigfleet.engine.walks.cohorts import (
     closed_spares,
@@ -21,19 +24,20 @@ from bigfleet.engine.walks.spread.levels import empty_levels, raise_levels
 from bigfleet.engine.walks.spread.offers import (
     COHORT,
     first_offer,
-    let_go,
-    make_room_for_cohorts,
     offer_at,
     offer_cohorts,
-    settle_first,
+    release_offers,
+    reserve_cohort_offers,
+    resort_first,
 )
 
 
 @walk
 def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, float, int, float, int]:
-    """The cohort that the need buys its next machine from, inside its domain if it has one, and the runner-up.
+    """Where the need buys its next machine: (best cohort, its price, second best, its price, most units).
 
-    Each with its price, NONE where there is none; and the most units that a machine of any of them holds.
+    With a domain only cohorts in that domain count. A cohort is NONE if there is none. The last number is the most
+    units that a machine of any cohort looked at holds.
     """
     best, best_price, second, second_price, most = NONE, 0.0, NONE, 0.0, 0
     start, end = cohort_range(w, need, domain)
@@ -56,22 +60,20 @@ def best_cohorts(w: Work, need: int, domain: int, again: bool) -> tuple[int, flo
 
 @walk
 def buy(w: Work, need: int, cohort: int) -> int:
-    """Bind the cohort's first machine, NONE without room to note it; what is not there yet must be created first."""
+    """Bind the cohort's first machine to the need's cluster; NONE if there is no room for one acquisition more."""
     if w.h[c.ACTIONS] >= w.h[c.LEN_ACTIONS]:
         w.h[c.OVERFLOW] = c.LEN_ACTIONS
         return NONE
     machine = draw(w, cohort)
     if at(w, c.COHORT_BUYER, cohort) != NONE:
         evict(w, machine)
-    state = at(w, c.M_STATE, machine)
-    created = state == SPECULATIVE or state == DELETING
-    bind(w, need, machine, PROVISION if created else BOOTSTRAP, 0, 0)
+    bind(w, need, machine, PROVISION if must_be_created(w, machine) else BOOTSTRAP, 0, 0)
     return machine
 
 
 @walk
 def acquire(w: Work, need: int, domain: int, again: bool) -> None:
-    """Buy machine after machine until nothing is missing or nothing is to be had."""
+    """Buy machine after machine until the need lacks nothing or no cohort is open to it."""
     if not at(w, c.N_ACTS, need):
         return
     spread = at(w, c.N_SPREAD, need)
@@ -93,21 +95,22 @@ def acquire(w: Work, need: int, domain: int, again: bool) -> None:
                     return
             else:
                 take(w, need, machine, min(fitting_units(w, need, machine), at(w, c.N_MISSING, need)))
-            # As long as no machine holds more than is missing, no price moves, and the best stays so but for its id.
+            # While no machine holds more than is missing, no price changes. The same cohort stays the best then, unless
+            # the id of its next machine loses a tie.
             more = in_bulk and at(w, c.N_MISSING, need) >= max(most, 1) and at(w, c.COHORT_LEFT, cohort) > 0
             more = more and (second == NONE or is_better(w, need, cohort, second, price, second_price))
 
 
 @walk
 def _acquire_evenly(w: Work, need: int, domain: int, again: bool) -> None:
-    """The same for a row that would rather be spread: of offers that cost alike, those in its emptiest domains."""
+    """Buy for a row whose spreads are wishes: of cohorts that cost the same, those in its emptiest domains first."""
     empty_levels(w)
-    for e in range(at(w, c.N_FIRST, need), at(w, c.N_FIRST, need) + at(w, c.N_COUNT, need)):
+    for e in range(at(w, c.N_FIRST_ENTRY, need), at(w, c.N_FIRST_ENTRY, need) + at(w, c.N_ENTRIES, need)):
         raise_levels(w, need, at(w, c.M_SHAPE, at(w, c.E_MACHINE, e)), at(w, c.E_UNITS, e))
-    make_room_for_cohorts(w, need, domain, again)
+    reserve_cohort_offers(w, need, domain, again)
     most = NEVER
     while at(w, c.N_MISSING, need) > 0 and not w.h[c.OVERFLOW]:
-        # As long as no machine holds more than is missing, no price moves.
+        # While no machine holds more than is missing, no price changes, and the offers stand as they are sorted.
         if at(w, c.N_MISSING, need) < most:
             most = offer_cohorts(w, need, domain, again)
         offer = first_offer(w, need)
@@ -116,8 +119,8 @@ def _acquire_evenly(w: Work, need: int, domain: int, again: bool) -> None:
         machine = buy(w, need, offer_at(w, COHORT, offer))
         if machine == NONE:
             return
-        settle_first(w, need)
+        resort_first(w, need)
         units = min(fitting_units(w, need, machine), at(w, c.N_MISSING, need))
         take(w, need, machine, units)
         raise_levels(w, need, at(w, c.M_SHAPE, machine), units)
-    let_go(w)
+    release_offers(w)

@@ -1,23 +1,31 @@
-"""The market: the cohorts of the free pool, cheapest for what they close of a gap first. Compiled; section 5."""
+"""Cohorts of the free pool: what they cost, which a need prefers, drawing machines from them. Compiled; section 5.
 
+Spares are cohorts of one machine each, made for every machine that is bought. While needs are served again, an earlier
+need may buy such a machine from the later one that has it.
+"""
+
+from bigfleet.engine.codes import PODS_DIM, ZERO_BUCKET
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Work, add, at, cell, domain_at, put
 from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.jit import walk
-from bigfleet.engine.walks.capacity import admits, fresh_units, is_pinned
+from bigfleet.engine.walks.capacity import admits, fresh_units, is_pinned, room_for_pods
 
 INFINITE = 1e300
+"""The cost of what a PINNED need could lose: dearer than everything that has a price."""
+_NOTHING = -1.0
+"""A share or a price: the machine covers nothing of what is missing."""
 
 
 @walk
 def half_dollars(bucket: int) -> int:
-    """A penalty bucket's bound in half dollars; buckets are numbered as on the wire, ZERO is 1."""
-    return 0 if bucket <= 1 else 1 << (bucket - 2)
+    """A penalty bucket's bound in half dollars: 0 for ZERO, 1 for the next bucket, then double each time."""
+    return 0 if bucket <= ZERO_BUCKET else 1 << (bucket - ZERO_BUCKET - 1)
 
 
 @walk
 def cost_of(w: Work, need: int, price: int, probability: int) -> float:
-    """Price plus expected interruption, in half micro-dollars an hour; infinite where a PINNED need could lose it."""
+    """Price plus expected loss by interruption, in half micro-dollars an hour; INFINITE for PINNED if it can happen."""
     if is_pinned(w, need):
         return INFINITE if probability > 0 else 2.0 * price
     return 2.0 * price + float(probability) * half_dollars(at(w, c.N_INTERRUPTION, need))
@@ -27,22 +35,16 @@ def cost_of(w: Work, need: int, price: int, probability: int) -> float:
 def divisible_share(w: Work, need: int, shape: int) -> float:
     """The smallest share of a missing dimension that an untouched machine covers; below 0 if it covers nothing."""
     daemons = at(w, c.C_DAEMONS, at(w, c.N_CLUSTER, need))
+    if room_for_pods(w, daemons, shape, PODS_DIM) <= 0:
+        return _NOTHING
     share, some = 1.0, False
-    for d in range(w.h[c.WIDTH]):
-        gap = cell(w, c.T_NEED_AGGREGATE, need, d)
-        if d > 0 and gap <= 0:
-            continue
-        room = cell(w, c.T_ALLOCATABLE, shape, d) - cell(w, c.T_DAEMON_BASE, daemons, d)
-        for e in range(at(w, c.T_DAEMON_START, daemons), at(w, c.T_DAEMON_START, daemons + 1)):
-            if w.matches[at(w, c.T_DAEMON_REQUIREMENT, e), shape]:
-                room -= cell(w, c.T_DAEMON_EXTRA, e, d)
-        if d == 0:
-            if room <= 0:
-                return -1.0
-            continue
-        some = some or room > 0
-        share = min(share, max(room, 0) / gap)
-    return share if some else -1.0
+    for d in range(PODS_DIM + 1, w.h[c.WIDTH]):
+        gap = cell(w, c.T_GAP, need, d)
+        if gap > 0:
+            room = room_for_pods(w, daemons, shape, d)
+            some = some or room > 0
+            share = min(share, max(room, 0) / gap)
+    return share if some else _NOTHING
 
 
 @walk
@@ -53,16 +55,16 @@ def price_for_gap(w: Work, need: int, cohort: int) -> float:
     if at(w, c.N_DIVISIBLE, need):
         share = divisible_share(w, need, shape)
         if share < 0:
-            return -1.0
+            return _NOTHING
         return INFINITE if share == 0 or cost == INFINITE else cost / share
     k = fresh_units(w, need, shape)
     if k <= 0:
-        return -1.0
+        return _NOTHING
     return INFINITE if cost == INFINITE else cost / min(k, at(w, c.N_MISSING, need))
 
 
 @walk
-def prefers(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> int:
+def compare_cohorts(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> int:
     """-1 if a need would rather buy from cohort `one` than from `other`, 1 if the other way round, 0 for a tie."""
     if is_pinned(w, need):
         one_risky, other_risky = at(w, c.COHORT_PROBABILITY, one) > 0, at(w, c.COHORT_PROBABILITY, other) > 0
@@ -78,8 +80,8 @@ def prefers(w: Work, need: int, one: int, other: int, one_price: float, other_pr
 @walk
 def wins_tie(w: Work, one: int, other: int) -> bool:
     """Whether cohort `one` comes first of two that are equal to a need."""
-    if at(w, c.COHORT_BUCKET, one) != at(w, c.COHORT_BUCKET, other):
-        return at(w, c.COHORT_BUCKET, one) < at(w, c.COHORT_BUCKET, other)
+    if at(w, c.COHORT_RECLAMATION, one) != at(w, c.COHORT_RECLAMATION, other):
+        return at(w, c.COHORT_RECLAMATION, one) < at(w, c.COHORT_RECLAMATION, other)
     if at(w, c.COHORT_PRICE, one) != at(w, c.COHORT_PRICE, other):
         return at(w, c.COHORT_PRICE, one) < at(w, c.COHORT_PRICE, other)
     return at(w, c.M_RANK, head_of(w, one)) < at(w, c.M_RANK, head_of(w, other))
@@ -88,7 +90,7 @@ def wins_tie(w: Work, one: int, other: int) -> bool:
 @walk
 def is_better(w: Work, need: int, one: int, other: int, one_price: float, other_price: float) -> bool:
     """Whether a need without spreads buys from cohort `one` before `other`."""
-    preferred = prefers(w, need, one, other, one_price, other_price)
+    preferred = compare_cohorts(w, need, one, other, one_price, other_price)
     return preferred < 0 or (preferred == 0 and wins_tie(w, one, other))
 
 
@@ -105,7 +107,7 @@ def head_of(w: Work, cohort: int) -> int:
 
 @walk
 def draw(w: Work, cohort: int) -> int:
-    """Take the first machine out of a cohort and out of every other that it is in."""
+    """Take the first machine out of a cohort: of its own cohort and of its class, or of a spare."""
     machine = head_of(w, cohort)
     if cohort >= w.h[c.FIRST_SPARE]:
         put(w, c.COHORT_LEFT, cohort, 0)
@@ -120,7 +122,7 @@ def draw(w: Work, cohort: int) -> int:
 
 @walk
 def put_back(w: Work, cohort: int, machine: int, head: int) -> None:
-    """Undo the last draw from a cohort, whose head was there before."""
+    """Undo the last draw from a cohort; `head` is its COHORT_HEAD before that draw."""
     put(w, c.COHORT_HEAD, cohort, head)
     if cohort >= w.h[c.FIRST_SPARE]:
         put(w, c.COHORT_LEFT, cohort, 1)
@@ -134,8 +136,10 @@ def put_back(w: Work, cohort: int, machine: int, head: int) -> None:
 
 @walk
 def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
-    """Whether the need may buy from the cohort: there is a machine left and, if a later need of another cluster bought
-    it in this very decision, needs are being served `again` and none before this one relies on it by now.
+    """Whether the need may buy from the cohort: the cohort has a machine left that the need's requirements admit.
+
+    A machine that another need has bought in this decision is open only while needs are served `again`, only if buyer
+    and need are of different clusters, and only if the need comes before the buyer and before whom the machine serves.
     """
     if at(w, c.COHORT_LEFT, cohort) <= 0 or not admits(w, need, at(w, c.COHORT_SHAPE, cohort)):
         return False
@@ -151,7 +155,7 @@ def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
 
 @walk
 def cohort_range(w: Work, need: int, domain: int) -> tuple[int, int]:
-    """Where the cohorts that the need looks through begin and end, inside its domain if it has one; spares follow."""
+    """Where the cohorts that the need looks through begin and end: all classes, or the cohorts of one domain."""
     if domain == NONE:
         return w.h[c.FIRST_CLASS], w.h[c.FIRST_SPARE]
     place = at(w, c.T_COHORT_LIST_OFFSET, at(w, c.N_TOPOLOGY, need))
@@ -160,7 +164,7 @@ def cohort_range(w: Work, need: int, domain: int) -> tuple[int, int]:
 
 @walk
 def cohort_at(w: Work, need: int, domain: int, i: int, end: int) -> int:
-    """The cohort at one place of that range or behind it among the spares; NONE if it is not in the domain."""
+    """The cohort at place `i` of a range; from `end` on these are spares. NONE for a spare outside the domain."""
     if i < end:
         return i if domain == NONE else at(w, c.T_COHORT_LIST, i)
     cohort = w.h[c.FIRST_SPARE] + i - end
@@ -171,11 +175,12 @@ def cohort_at(w: Work, need: int, domain: int, i: int, end: int) -> int:
 
 @walk
 def closed_spares(w: Work, need: int, again: bool) -> int:
-    """How many of the first spares cannot be open to a need: none behind it bought them.
+    """How many spares at the beginning were bought by needs that come before this one, and so are not open to it.
 
-    In phase 1 needs buy in their turn, so those of earlier ones come first, until one is taken back.
+    In phase 1 needs buy in their order, so those spares are sorted by buyer, and the number is found by halving. Once a
+    spare was given back this does not hold, and the number is 0.
     """
-    low, high = 0, 0 if w.h[c.LOOSE] else min(open_spares(w, again), w.h[c.SPARES_IN_TURN])
+    low, high = 0, 0 if w.h[c.SPARE_RETURNED] else min(open_spares(w, again), w.h[c.SPARES_IN_TURN])
     rank = at(w, c.N_RANK, need)
     while low < high:
         middle = (low + high) // 2
@@ -188,5 +193,5 @@ def closed_spares(w: Work, need: int, again: bool) -> int:
 
 @walk
 def open_spares(w: Work, again: bool) -> int:
-    """How many spares there are to look through: before needs are served again, none is open unless taken back."""
-    return w.h[c.SPARES] if again or w.h[c.LOOSE] else 0
+    """How many spares there are to look through: none in phase 1, except once an acquisition was taken back."""
+    return w.h[c.SPARES] if again or w.h[c.SPARE_RETURNED] else 0

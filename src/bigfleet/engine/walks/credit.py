@@ -1,19 +1,26 @@
 """Credit: what a need takes from the machines that count for its cluster. Compiled; sections 3, 5 and 6.
 
-Spread is in `spread.py`, the choice of a gang's domain in `ranking.py`.
+Rows with hard spreads are credited in `spread`; the domain of a gang is chosen in `gang`.
 """
 
+from bigfleet.engine.codes import PODS_DIM
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Work, add, add_cell, at, cell, domain_at, put, put_cell
 from bigfleet.engine.heap.values import NONE, ZERO
 from bigfleet.engine.jit import step, walk
 from bigfleet.engine.walks.capacity import admits, fitting_units, units_on
-from bigfleet.engine.walks.machine_lists import after, following, list_anew, listed, strike
+from bigfleet.engine.walks.machine_lists import (
+    machines_with_room,
+    next_set_bit,
+    next_with_room,
+    relist_if_long,
+    strike_off,
+)
 
 
 @step
 def is_full(w: Work, machine: int, cluster: int) -> bool:
-    """Whether not even the cluster's smallest units would fit."""
+    """Whether some dimension has less left than any unit of the cluster asks of it."""
     full = False
     for d in range(w.h[c.WIDTH]):
         full = full or cell(w, c.T_FREE, machine, d) < cell(w, c.T_CLUSTER_LEAST, cluster, d)
@@ -22,9 +29,9 @@ def is_full(w: Work, machine: int, cluster: int) -> bool:
 
 @walk
 def take(w: Work, need: int, machine: int, units: int) -> None:
-    """So many units of the need on a machine that it takes nothing from yet.
+    """Let the need take so many units from a machine that it takes nothing from yet.
 
-    Only the need being served takes, so its entries are the last and stand together.
+    Only the need being served takes anything, so its entries are the last ones and stand side by side.
     """
     unit, cluster, full = at(w, c.N_UNIT, need), at(w, c.N_CLUSTER, need), False
     for d in range(w.h[c.WIDTH]):
@@ -37,28 +44,28 @@ def take(w: Work, need: int, machine: int, units: int) -> None:
     if e >= w.h[c.LEN_ENTRIES]:
         w.h[c.OVERFLOW] = c.LEN_ENTRIES
         return
-    if at(w, c.N_COUNT, need) == 0:
-        put(w, c.N_FIRST, need, e)
+    if at(w, c.N_ENTRIES, need) == 0:
+        put(w, c.N_FIRST_ENTRY, need, e)
     put(w, c.E_MACHINE, e, machine)
     put(w, c.E_UNITS, e, units)
     put(w, c.E_VECTOR, e, NONE)
-    add(w, c.N_COUNT, need, 1)
+    add(w, c.N_ENTRIES, need, 1)
     w.h[c.ENTRIES] = e + 1
 
 
 @walk
 def take_divisible(w: Work, need: int, machine: int) -> bool:
-    """All that a divisible need can use of the machine, and one pod slot; False if that is nothing."""
-    if cell(w, c.T_FREE, machine, 0) < 1 or units_on(w, need, machine) > 0:
+    """Let a divisible need take all that it can use of the machine, and one pod slot; False if that is nothing."""
+    if cell(w, c.T_FREE, machine, PODS_DIM) < 1 or units_on(w, need, machine) > 0:
         return False
     v, e = w.h[c.VECTORS], w.h[c.ENTRIES]
     if v >= w.h[c.LEN_VECTORS] or e >= w.h[c.LEN_ENTRIES]:
         w.h[c.OVERFLOW] = c.LEN_VECTORS if v >= w.h[c.LEN_VECTORS] else c.LEN_ENTRIES
         return False
     some = False
-    put_cell(w, c.T_VECTOR, v, 0, 1)
-    for d in range(1, w.h[c.WIDTH]):
-        taken = min(cell(w, c.T_NEED_AGGREGATE, need, d), cell(w, c.T_FREE, machine, d))
+    put_cell(w, c.T_VECTOR, v, PODS_DIM, 1)
+    for d in range(PODS_DIM + 1, w.h[c.WIDTH]):
+        taken = min(cell(w, c.T_GAP, need, d), cell(w, c.T_FREE, machine, d))
         put_cell(w, c.T_VECTOR, v, d, taken)
         some = some or taken > 0
     if not some:
@@ -67,18 +74,18 @@ def take_divisible(w: Work, need: int, machine: int) -> bool:
     for d in range(w.h[c.WIDTH]):
         taken = cell(w, c.T_VECTOR, v, d)
         add_cell(w, c.T_FREE, machine, d, -taken)
-        if d > 0:
-            gap = cell(w, c.T_NEED_AGGREGATE, need, d) - taken
-            put_cell(w, c.T_NEED_AGGREGATE, need, d, gap)
+        if d != PODS_DIM:
+            gap = cell(w, c.T_GAP, need, d) - taken
+            put_cell(w, c.T_GAP, need, d, gap)
             if gap > 0:
                 missing = 1
     put(w, c.M_FULL, machine, is_full(w, machine, at(w, c.N_CLUSTER, need)))
-    if at(w, c.N_COUNT, need) == 0:
-        put(w, c.N_FIRST, need, e)
+    if at(w, c.N_ENTRIES, need) == 0:
+        put(w, c.N_FIRST_ENTRY, need, e)
     put(w, c.E_MACHINE, e, machine)
     put(w, c.E_UNITS, e, 1)
     put(w, c.E_VECTOR, e, v)
-    add(w, c.N_COUNT, need, 1)
+    add(w, c.N_ENTRIES, need, 1)
     w.h[c.ENTRIES] = e + 1
     w.h[c.VECTORS] = v + 1
     put(w, c.N_MISSING, need, missing)
@@ -87,53 +94,53 @@ def take_divisible(w: Work, need: int, machine: int) -> bool:
 
 @walk
 def untake(w: Work, need: int) -> None:
-    """The need takes nothing any more."""
+    """Let the need take nothing: what it took is free again, and missing."""
     unit = at(w, c.N_UNIT, need)
-    first = at(w, c.N_FIRST, need)
-    for e in range(first, first + at(w, c.N_COUNT, need)):
+    first = at(w, c.N_FIRST_ENTRY, need)
+    for e in range(first, first + at(w, c.N_ENTRIES, need)):
         machine = at(w, c.E_MACHINE, e)
         put(w, c.M_FULL, machine, 0)
         v = at(w, c.E_VECTOR, e)
         if v >= 0:
             for d in range(w.h[c.WIDTH]):
                 add_cell(w, c.T_FREE, machine, d, cell(w, c.T_VECTOR, v, d))
-                if d > 0:
-                    add_cell(w, c.T_NEED_AGGREGATE, need, d, cell(w, c.T_VECTOR, v, d))
+                if d != PODS_DIM:
+                    add_cell(w, c.T_GAP, need, d, cell(w, c.T_VECTOR, v, d))
             put(w, c.N_MISSING, need, 1)
         else:
             units = at(w, c.E_UNITS, e)
             for d in range(w.h[c.WIDTH]):
                 add_cell(w, c.T_FREE, machine, d, units * cell(w, c.T_UNIT, unit, d))
             add(w, c.N_MISSING, need, units)
-    put(w, c.N_COUNT, need, 0)
+    put(w, c.N_ENTRIES, need, 0)
 
 
 @walk
 def credit_plain(w: Work, need: int) -> None:
-    """A plain need takes its cluster's machines in binding order."""
+    """Let a need that is neither gang nor spread take from its cluster's machines, in binding order."""
     cluster = at(w, c.N_CLUSTER, need)
-    start, count, bits, before = listed(w, need)
-    i = following(w, bits, ZERO, count)
+    start, count, bits, before = machines_with_room(w, need)
+    i = next_set_bit(w, bits, ZERO, count)
     while i < count:
         gave = _take_from(w, need, at(w, c.T_ARENA, start + i))
         if at(w, c.N_MISSING, need) <= 0:
             return
         if not gave:
-            strike(w, need, i)
-        i = following(w, bits, i + 1, count)
+            strike_off(w, need, i)
+        i = next_set_bit(w, bits, i + 1, count)
     passed = 0
-    machine = after(w, cluster, before)
+    machine = next_with_room(w, cluster, before)
     while machine >= 0 and at(w, c.N_MISSING, need) > 0:
         if at(w, c.M_BOUND, machine) == cluster and admits(w, need, at(w, c.M_SHAPE, machine)):
             _take_from(w, need, machine)
         passed += 1
-        machine = after(w, cluster, machine)
-    list_anew(w, need, passed)
+        machine = next_with_room(w, cluster, machine)
+    relist_if_long(w, need, passed)
 
 
 @walk
 def _take_from(w: Work, need: int, machine: int) -> bool:
-    """What a plain need takes from one machine; whether that is anything."""
+    """Let the need take what it lacks from one machine; whether that is anything."""
     if at(w, c.N_DIVISIBLE, need):
         return take_divisible(w, need, machine)
     units = min(fitting_units(w, need, machine), at(w, c.N_MISSING, need))
@@ -144,12 +151,12 @@ def _take_from(w: Work, need: int, machine: int) -> bool:
 
 @walk
 def credit_gang(w: Work, need: int, domain: int) -> None:
-    """A gang takes its own machines in the domain first, then the cluster's others there, in binding order.
+    """Let a gang take its own machines in the domain first, then its cluster's others there, in binding order.
 
-    The others are those that the choice of the domain has just seen to have room.
+    The others are the seats that the choice of the domain has just filled.
     """
     credit_own(w, need, domain)
-    for i in range(w.h[c.SEEN]):
+    for i in range(w.h[c.SEATS_SEEN]):
         if at(w, c.N_MISSING, need) <= 0:
             return
         if at(w, c.S_DOMAIN, i) == domain:
@@ -158,7 +165,7 @@ def credit_gang(w: Work, need: int, domain: int) -> None:
 
 @walk
 def credit_own(w: Work, need: int, domain: int) -> None:
-    """A gang takes its own machines in the domain."""
+    """Let a gang take from its own machines in the domain."""
     cluster, topology = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need)
     machine = at(w, c.N_OWN_HEAD, need)
     while machine >= 0 and at(w, c.N_MISSING, need) > 0:

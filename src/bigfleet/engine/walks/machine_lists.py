@@ -1,4 +1,9 @@
-"""Lists of machines: how they change, and those of a cluster that may have room, for a need to walk along. Compiled."""
+"""Lists of machines that needs walk along. Compiled.
+
+A linked list has a head and a tail by owner and a next by machine, each a column. A cluster has two: all its machines,
+and those with room, both in binding order. In phase 1 machines with room are also listed in the arena, once for each
+requirement list (ADMITTED_), with a bit for each machine and each kind of need (FITTING_) that says whether it may fit.
+"""
 
 from typing import cast
 
@@ -10,15 +15,15 @@ from bigfleet.engine.heap.values import NONE
 from bigfleet.engine.jit import step, walk
 from bigfleet.engine.walks.capacity import admits
 
-# Bits in a cell of the arena, whose sign stays clear.
+# A cell of the arena holds 32 bits, so that its sign stays clear: a bit's cell, and its place in that.
 _SHIFT, _REST = cast("int", np.int64(5)), cast("int", np.int64(31))
-# Machines that may be passed one by one before it is worth listing them.
 _FEW = 16
+"""So many machines may be passed one by one before it is worth listing them again."""
 
 
 @walk
 def append(w: Work, heads: int, tails: int, nexts: int, owner: int, machine: int) -> None:
-    """Put a machine last on its owner's list, which is known by its columns."""
+    """Put a machine last on its owner's list; the columns say which list."""
     put(w, nexts, machine, NONE)
     last = at(w, tails, owner)
     if last == NONE:
@@ -43,65 +48,68 @@ def leave(w: Work, heads: int, tails: int, nexts: int, owner: int, machine: int)
 
 
 @walk
-def relink(w: Work, cluster: int) -> None:
-    """Put every machine of the cluster back on the list of those with room."""
-    put(w, c.C_LIVE_HEAD, cluster, at(w, c.C_ALL_HEAD, cluster))
-    put(w, c.C_LIVE_TAIL, cluster, at(w, c.C_ALL_TAIL, cluster))
+def list_all_with_room(w: Work, cluster: int) -> None:
+    """Put every machine of the cluster on the list of those with room, and begin an epoch."""
+    put(w, c.C_ROOM_HEAD, cluster, at(w, c.C_ALL_HEAD, cluster))
+    put(w, c.C_ROOM_TAIL, cluster, at(w, c.C_ALL_TAIL, cluster))
     add(w, c.C_EPOCH, cluster, 1)
     machine = at(w, c.C_ALL_HEAD, cluster)
     while machine >= 0:
-        put(w, c.M_LIVE_NEXT, machine, at(w, c.M_ALL_NEXT, machine))
+        put(w, c.M_ROOM_NEXT, machine, at(w, c.M_ALL_NEXT, machine))
         machine = at(w, c.M_ALL_NEXT, machine)
 
 
 @step
-def after(w: Work, cluster: int, before: int) -> int:
-    """The machine that follows on a cluster's list of those with room, leaving off those without; NONE at its end.
+def next_with_room(w: Work, cluster: int, before: int) -> int:
+    """The machine behind `before` on the cluster's list of machines with room, the first for NONE; NONE at the end.
 
-    The last stays on the list, so that what is bound next can be reached from every machine that ever was on it.
+    Machines that are full are taken off on the way. The last machine stays even if it is full: what is bound next is
+    appended to it, and must be reachable from every machine that ever was on the list.
     """
-    machine = at(w, c.C_LIVE_HEAD, cluster) if before == NONE else at(w, c.M_LIVE_NEXT, before)
+    machine = at(w, c.C_ROOM_HEAD, cluster) if before == NONE else at(w, c.M_ROOM_NEXT, before)
     first = machine
-    while machine != NONE and at(w, c.M_FULL, machine) and at(w, c.M_LIVE_NEXT, machine) != NONE:
-        machine = at(w, c.M_LIVE_NEXT, machine)
+    while machine != NONE and at(w, c.M_FULL, machine) and at(w, c.M_ROOM_NEXT, machine) != NONE:
+        machine = at(w, c.M_ROOM_NEXT, machine)
     if machine != first:
         if before == NONE:
-            put(w, c.C_LIVE_HEAD, cluster, machine)
+            put(w, c.C_ROOM_HEAD, cluster, machine)
         else:
-            put(w, c.M_LIVE_NEXT, before, machine)
+            put(w, c.M_ROOM_NEXT, before, machine)
     return machine
 
 
 @walk
-def listed(w: Work, need: int) -> tuple[int, int, int, int]:
-    """Where in the arena the machines that may have room stand: (from, how many, their bits, last looked at).
+def machines_with_room(w: Work, need: int) -> tuple[int, int, int, int]:
+    """The cluster's machines that may have room for the need: (place in the arena, how many, place of bits, last).
 
-    They are those that the need's requirements admit; a bit that is not set says that one has no room. Room shrinks
-    until a list is linked anew, so what is too full for one need is so for the next of its kind. What was bound later
-    follows the last one looked at. After phase 1 nothing is listed: lists are linked anew all the time.
+    The need's requirements admit all of them; a clear bit says that a machine has no room. Within an epoch room only
+    shrinks, so a machine that is too full for one need is too full for the next of its kind. Machines that were bound
+    later are not listed: they follow behind `last` on the linked list. After phase 1 the answer is an empty list,
+    because each need served again begins an epoch.
     """
-    if not w.h[c.LISTING]:
+    if not w.h[c.LISTS_IN_USE]:
         return 0, 0, 0, NONE
-    desk, walk_of, epoch = at(w, c.N_DESK, need), at(w, c.N_WALK, need), at(w, c.C_EPOCH, at(w, c.N_CLUSTER, need))
-    if at(w, c.R_EPOCH, desk) != epoch:
-        put(w, c.R_EPOCH, desk, epoch)
-        _list_admitted(w, need, desk)
-    start, to = at(w, c.R_FROM, desk), at(w, c.R_TO, desk)
+    admitted, fitting = at(w, c.N_ADMITTED, need), at(w, c.N_FITTING, need)
+    epoch = at(w, c.C_EPOCH, at(w, c.N_CLUSTER, need))
+    if at(w, c.ADMITTED_EPOCH, admitted) != epoch:
+        put(w, c.ADMITTED_EPOCH, admitted, epoch)
+        _list_admitted(w, need, admitted)
+    start, to = at(w, c.ADMITTED_FROM, admitted), at(w, c.ADMITTED_TO, admitted)
     bits = to
-    if walk_of != NONE:
-        if at(w, c.W_EPOCH, walk_of) != epoch or at(w, c.W_DESK, walk_of) != start:
-            put(w, c.W_EPOCH, walk_of, epoch)
-            put(w, c.W_DESK, walk_of, start)
-            _copy_bits(w, to, _words(to - start), walk_of)
-        bits = at(w, c.W_BITS, walk_of)
+    if fitting != NONE:
+        if at(w, c.FITTING_EPOCH, fitting) != epoch or at(w, c.FITTING_FROM, fitting) != start:
+            put(w, c.FITTING_EPOCH, fitting, epoch)
+            put(w, c.FITTING_FROM, fitting, start)
+            _copy_bits(w, to, _words(to - start), fitting)
+        bits = at(w, c.FITTING_BITS, fitting)
     if w.h[c.OVERFLOW]:
         return 0, 0, 0, NONE
-    return start, to - start, bits, at(w, c.R_LAST, desk)
+    return start, to - start, bits, at(w, c.ADMITTED_LAST, admitted)
 
 
 @step
-def following(w: Work, bits: int, i: int, count: int) -> int:
-    """The first place from this one on whose bit is set; the count or more if there is none."""
+def next_set_bit(w: Work, bits: int, i: int, count: int) -> int:
+    """The first place from `i` on whose bit is set; `count` or more if there is none."""
     left = 0
     while i < count and not left:
         left = at(w, c.T_ARENA, bits + (i >> _SHIFT)) >> (i & _REST)
@@ -114,34 +122,35 @@ def following(w: Work, bits: int, i: int, count: int) -> int:
 
 
 @walk
-def strike(w: Work, need: int, i: int) -> None:
-    """Leave a machine that has no room any more off its kind's list; one that has none for anybody, off all to come.
+def strike_off(w: Work, need: int, i: int) -> None:
+    """Clear the bit of the i-th machine for the need's kind; for all kinds to come as well if the machine is full.
 
-    To a row that asks for nothing no machine seems to have room.
+    A need that asks for no units clears nothing: to it no machine seems to have room.
     """
-    walk_of = at(w, c.N_WALK, need)
-    if walk_of == NONE or at(w, c.N_ASKED, need) == 0:
+    fitting = at(w, c.N_FITTING, need)
+    if fitting == NONE or at(w, c.N_ASKED, need) == 0:
         return
-    _clear_bit(w, at(w, c.W_BITS, walk_of), i)
-    desk = at(w, c.N_DESK, need)
-    if at(w, c.M_FULL, at(w, c.T_ARENA, at(w, c.R_FROM, desk) + i)):
-        _clear_bit(w, at(w, c.R_TO, desk), i)
+    _clear_bit(w, at(w, c.FITTING_BITS, fitting), i)
+    admitted = at(w, c.N_ADMITTED, need)
+    if at(w, c.M_FULL, at(w, c.T_ARENA, at(w, c.ADMITTED_FROM, admitted) + i)):
+        _clear_bit(w, at(w, c.ADMITTED_TO, admitted), i)
 
 
 @walk
-def list_anew(w: Work, need: int, passed: int) -> None:
-    """Have the machines listed again if so many, bound since they were, had to be passed one by one."""
-    desk = at(w, c.N_DESK, need)
-    if w.h[c.LISTING] and passed > _FEW + ((at(w, c.R_TO, desk) - at(w, c.R_FROM, desk)) >> 2):
-        put(w, c.R_EPOCH, desk, NONE)
+def relist_if_long(w: Work, need: int, passed: int) -> None:
+    """Have the machines listed again if `passed`, the number of those bound since, is large beside the list."""
+    admitted = at(w, c.N_ADMITTED, need)
+    listed = at(w, c.ADMITTED_TO, admitted) - at(w, c.ADMITTED_FROM, admitted)
+    if w.h[c.LISTS_IN_USE] and passed > _FEW + listed // 4:
+        put(w, c.ADMITTED_EPOCH, admitted, NONE)
 
 
 @walk
-def _list_admitted(w: Work, need: int, desk: int) -> None:
-    """List the machines of the need's cluster that its requirements admit, and a set bit for each."""
+def _list_admitted(w: Work, need: int, admitted: int) -> None:
+    """List the machines of the need's cluster that its requirements admit, with a set bit for each."""
     cluster, last = at(w, c.N_CLUSTER, need), NONE
-    start = to = w.h[c.ARENA]
-    machine = after(w, cluster, last)
+    start = to = w.h[c.ARENA_END]
+    machine = next_with_room(w, cluster, last)
     while machine != NONE:
         if at(w, c.M_BOUND, machine) == cluster and admits(w, need, at(w, c.M_SHAPE, machine)):
             if to >= w.h[c.LEN_ARENA]:
@@ -150,11 +159,11 @@ def _list_admitted(w: Work, need: int, desk: int) -> None:
             put(w, c.T_ARENA, to, machine)
             to += 1
         last = machine
-        machine = after(w, cluster, last)
-    w.h[c.ARENA] = to
-    put(w, c.R_FROM, desk, start)
-    put(w, c.R_TO, desk, to)
-    put(w, c.R_LAST, desk, last)
+        machine = next_with_room(w, cluster, last)
+    w.h[c.ARENA_END] = to
+    put(w, c.ADMITTED_FROM, admitted, start)
+    put(w, c.ADMITTED_TO, admitted, to)
+    put(w, c.ADMITTED_LAST, admitted, last)
     words = _words(to - start)
     bits = room_in_arena(w, words)
     if not w.h[c.OVERFLOW]:
@@ -163,10 +172,10 @@ def _list_admitted(w: Work, need: int, desk: int) -> None:
 
 
 @walk
-def _copy_bits(w: Work, bits: int, words: int, walk_of: int) -> None:
-    """Give one kind of need bits of its own, that begin as these."""
+def _copy_bits(w: Work, bits: int, words: int, fitting: int) -> None:
+    """Give one kind of need bits of its own, as a copy of these."""
     copy = room_in_arena(w, words)
-    put(w, c.W_BITS, walk_of, copy)
+    put(w, c.FITTING_BITS, fitting, copy)
     if not w.h[c.OVERFLOW]:
         for i in range(words):
             put(w, c.T_ARENA, copy + i, at(w, c.T_ARENA, bits + i))
@@ -174,11 +183,12 @@ def _copy_bits(w: Work, bits: int, words: int, walk_of: int) -> None:
 
 @step
 def _words(count: int) -> int:
-    """Cells for so many bits; never none, so that no two lists begin at one place."""
+    """Cells for so many bits. At least one, so that no two lists begin at the same place."""
     return (count >> _SHIFT) + 1
 
 
 @walk
 def _clear_bit(w: Work, bits: int, i: int) -> None:
+    """Clear the i-th of the bits that begin at this place of the arena."""
     cell = bits + (i >> _SHIFT)
     put(w, c.T_ARENA, cell, at(w, c.T_ARENA, cell) & ~(1 << (i & _REST)))

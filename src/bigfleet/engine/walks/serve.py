@@ -1,6 +1,6 @@
-"""Gangs: one domain for all machines of a row. Compiled; section 6.
+"""Serve: one need gets what it takes and buys, a gang in one domain. Compiled; sections 5 and 6.
 
-A gang that is whole on its own machines in one domain is not ranked: nothing outranks that.
+For a gang that its own machines in one domain hold whole, no domain is chosen: nothing outranks that one.
 """
 
 from bigfleet.engine.heap import columns as c
@@ -8,22 +8,22 @@ from bigfleet.engine.heap.heap import Work, at, domain_at, domain_rank_at, put
 from bigfleet.engine.heap.values import NO, NONE, PRESENCE, YES
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.acquire import acquire
-from bigfleet.engine.walks.capacity import admits, fitting_units, is_eligible, look
+from bigfleet.engine.walks.capacity import admits, fitting_units, is_eligible, note_reliance
 from bigfleet.engine.walks.credit import credit_gang, credit_own, credit_plain, untake
 from bigfleet.engine.walks.gang.ranking import best_domain
 from bigfleet.engine.walks.spread.levels import has_hard_spread
-from bigfleet.engine.walks.spread.rows import fill_spread, own_spread_units
+from bigfleet.engine.walks.spread.rows import serve_spread, units_on_own_seats
 from bigfleet.engine.walks.victims import preempt
 
 
 @walk
 def serve(w: Work, need: int) -> None:
-    """Credit, then acquire: phase 1 for one need."""
+    """Serve one need in phase 1: credit it, then let it acquire what it still lacks."""
     if at(w, c.N_TOPOLOGY, need) >= 0:
-        if not is_whole_on_own(w, need):
+        if not serve_whole_from_own(w, need):
             serve_gang(w, need, NO)
     elif has_hard_spread(w, need):
-        fill_spread(w, need, NONE, at(w, c.N_ACTS, need) == 1, NO, NO)
+        serve_spread(w, need, NONE, at(w, c.N_ACTS, need) == 1, NO, NO)
     else:
         credit_plain(w, need)
         if at(w, c.N_MISSING, need) > 0:
@@ -32,14 +32,14 @@ def serve(w: Work, need: int) -> None:
 
 @walk
 def credit_only(w: Work, need: int) -> None:
-    """What a need takes before it acquires; a gang in the domain that it would choose now."""
+    """Credit one need without letting it acquire; a gang in the domain that it would choose now."""
     if at(w, c.N_TOPOLOGY, need) < 0:
         if has_hard_spread(w, need):
-            fill_spread(w, need, NONE, NO, NO, NO)
+            serve_spread(w, need, NONE, NO, NO, NO)
         else:
             credit_plain(w, need)
         return
-    if is_whole_on_own(w, need):
+    if serve_whole_from_own(w, need):
         return
     domain = best_domain(w, need, NO)
     if domain == NONE:
@@ -48,14 +48,14 @@ def credit_only(w: Work, need: int) -> None:
     put(w, c.N_DOMAIN, need, domain)
     put(w, c.N_SATISFIABLE, need, 1)
     if has_hard_spread(w, need):
-        fill_spread(w, need, domain, NO, NO, NO)
+        serve_spread(w, need, domain, NO, NO, NO)
     else:
         credit_gang(w, need, domain)
 
 
 @walk
-def is_whole_on_own(w: Work, need: int) -> bool:
-    """Serve the gang from its own machines if they cover it and all stand in one domain."""
+def serve_whole_from_own(w: Work, need: int) -> bool:
+    """Serve the gang from its own machines if they hold it whole and all stand in one domain; whether they do."""
     machine = at(w, c.N_OWN_HEAD, need)
     if machine == NONE or has_hard_spread(w, need):
         return False
@@ -80,21 +80,21 @@ def is_whole_on_own(w: Work, need: int) -> bool:
 
 
 @walk
-def serve_gang(w: Work, need: int, victims: bool) -> bool:
+def serve_gang(w: Work, need: int, victims: bool) -> None:
     """Serve the gang in the best domain that can cover it; if there is none, leave it with its own machines.
 
-    In phase 2 (`victims`) a gang that no domain can cover is left alone, and the answer is False.
+    With `victims`, in phase 2, a gang that no domain can cover takes nothing; the caller restores what it had.
     """
     domain = best_domain(w, need, victims)
     if domain == NONE:
         if not victims:
             keep_own(w, need)
-        return False
+        return
     put(w, c.N_DOMAIN, need, domain)
     put(w, c.N_SATISFIABLE, need, 1)
     if has_hard_spread(w, need):
-        fill_spread(w, need, domain, at(w, c.N_ACTS, need) == 1, victims, NO)
-        return True
+        serve_spread(w, need, domain, at(w, c.N_ACTS, need) == 1, victims, NO)
+        return
     credit_gang(w, need, domain)
     if at(w, c.N_MISSING, need) > 0:
         before = w.h[c.ACTIONS]
@@ -104,12 +104,11 @@ def serve_gang(w: Work, need: int, victims: bool) -> bool:
         if w.h[c.ACTIONS] > before:
             untake(w, need)
             credit_gang(w, need, domain)
-    return True
 
 
 @walk
 def keep_own(w: Work, need: int) -> None:
-    """A gang that no domain can cover takes only its own machines, in the domain with most of them, then value."""
+    """Let a gang that no domain can cover take its own machines only, in the domain where they hold most units."""
     topology = at(w, c.N_TOPOLOGY, need)
     put(w, c.N_SATISFIABLE, need, 0)
     best, held = NONE, 0
@@ -126,7 +125,7 @@ def keep_own(w: Work, need: int) -> None:
     put(w, c.N_DOMAIN, need, best)
     if held > 0:
         if has_hard_spread(w, need):
-            fill_spread(w, need, best, NO, NO, YES)
+            serve_spread(w, need, best, NO, NO, YES)
         else:
             credit_own(w, need, best)
 
@@ -141,7 +140,7 @@ def _comes_first(w: Work, topology: int, one: int, other: int) -> bool:
 def _first_eligible(w: Work, need: int) -> int:
     """The first domain by value in which a machine could serve the need at all; NONE if there is none."""
     topology, best, kind = at(w, c.N_TOPOLOGY, need), NONE, at(w, c.N_KIND, need)
-    look(w, need, PRESENCE)
+    note_reliance(w, need, PRESENCE)
     if at(w, c.KIND_ELIGIBLE, kind) != NONE:
         return at(w, c.KIND_ELIGIBLE, kind) - 1
     for shape in range(w.h[c.LEN_SHAPES]):
@@ -158,7 +157,7 @@ def _first_eligible(w: Work, need: int) -> int:
 def _own_units(w: Work, need: int, domain: int) -> int:
     """Units of the gang that its own machines in a domain hold now."""
     if has_hard_spread(w, need):
-        return own_spread_units(w, need, domain)
+        return units_on_own_seats(w, need, domain)
     cluster, topology = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need)
     asked, units = at(w, c.N_ASKED, need), 0
     machine = at(w, c.N_OWN_HEAD, need)

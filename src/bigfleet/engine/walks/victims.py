@@ -1,5 +1,6 @@
 """Victims: machines of other clusters that a need may preempt, in the order in which they go. Compiled; section 7."""
 
+from bigfleet.engine.codes import COMMITTED, CONFIGURED, EMPTY, PINNED, PROTECTED, STAMPED, UNREQUESTED, ZERO_BUCKET
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import (
     Array,
@@ -10,40 +11,50 @@ from bigfleet.engine.heap.heap import (
     put,
     sort,
 )
-from bigfleet.engine.heap.values import LARGE, LOWEST, NONE, PREEMPT
+from bigfleet.engine.heap.values import (
+    LARGE,
+    LOWEST,
+    NONE,
+    PREEMPT,
+    WEIGHT_DRAIN,
+    WEIGHT_INTERRUPT,
+    WEIGHT_PRIORITY,
+    WEIGHT_RECLAIM,
+)
 from bigfleet.engine.jit import walk
-from bigfleet.engine.tables.validate import COMMITTED, EMPTY, PROTECTED, STAMPED, UNREQUESTED
 from bigfleet.engine.walks.bind import bind, evict
 from bigfleet.engine.walks.capacity import admits, fitting_units, fresh_units, is_eligible, is_pinned
 from bigfleet.engine.walks.cohorts import divisible_share, half_dollars
 from bigfleet.engine.walks.credit import take, take_divisible
 
-CONFIGURED = 5
-PINNED = 27
-LONGEST_GRACE = 600
-"""Below every priority: how a machine stands that serves nothing."""
+# Seconds that a victim's pods are given: the less, the further the victim stands below the need.
+_GRACE_FAR_BELOW, _GRACE_WELL_BELOW, _GRACE_BELOW, _LONGEST_GRACE = 10, 30, 120, 600
+_FAR_BELOW, _WELL_BELOW, _BELOW = 900_000, 500_000, 100_000
+# A bucket's bound is known in half dollars, the score counts dollars: both are brought to cents.
+_CENTS, _HALF_DOLLAR = 100, 50
 
 
 @walk
 def standing(w: Work, machine: int) -> tuple[bool, int, int, int, bool]:
-    """What stands between a machine and being a victim: (serves, priority, interruption, reclamation, pinned).
+    """What a machine stands by: (whether it serves, priority, interruption bucket, reclamation bucket, PINNED or not).
 
-    It stands by the highest need that it served at any time in this decision.
+    It stands by the highest need that it served at any time in this decision. Where the cluster has sent no roll-up, it
+    stands by its stamp, and without a stamp as PINNED. Pods that no request speaks for may raise each of these.
     """
     cluster = at(w, c.M_CLUSTER, machine)
     flags = at(w, c.M_FLAGS, machine)
-    serves, priority, interruption, reclamation, pinned = False, 0, 1, 1, False
+    serves, priority, interruption, reclamation, pinned = False, 0, ZERO_BUCKET, ZERO_BUCKET, False
     if cluster == NONE or not at(w, c.C_REPORTED, cluster):
         if not flags & STAMPED:
-            return True, 0, 1, 1, True
+            return True, 0, ZERO_BUCKET, ZERO_BUCKET, True
         serves, priority = True, at(w, c.M_STAMP_PRIORITY, machine)
         interruption, reclamation = at(w, c.M_STAMP_INTERRUPTION, machine), at(w, c.M_STAMP_RECLAMATION, machine)
         pinned = interruption == PINNED or reclamation == PINNED
-    elif at(w, c.M_STOOD, machine) != NONE:
-        need = at(w, c.M_STOOD, machine)
+    elif at(w, c.M_STANDS_BY, machine) != NONE:
+        need = at(w, c.M_STANDS_BY, machine)
         serves, priority = True, at(w, c.N_PRIORITY, need)
         interruption, reclamation = at(w, c.N_INTERRUPTION, need), at(w, c.N_RECLAMATION, need)
-        pinned = at(w, c.M_STOOD_PINNED, machine) == 1
+        pinned = at(w, c.M_SERVED_PINNED, machine) == 1
     if flags & UNREQUESTED:
         priority = max(priority, at(w, c.M_STAKES_PRIORITY, machine)) if serves else at(w, c.M_STAKES_PRIORITY, machine)
         interruption = max(interruption, at(w, c.M_STAKES_INTERRUPTION, machine))
@@ -61,7 +72,7 @@ def standing(w: Work, machine: int) -> tuple[bool, int, int, int, bool]:
 def is_victim(w: Work, machine: int) -> bool:
     """Whether anybody at all could preempt the machine: Configured, not committed, protected, held out or PINNED."""
     flags = at(w, c.M_FLAGS, machine)
-    if at(w, c.M_GONE, machine) or at(w, c.M_STATE, machine) != CONFIGURED:
+    if at(w, c.M_VICTIM_TRIED, machine) or at(w, c.M_STATE, machine) != CONFIGURED:
         return False
     if at(w, c.M_BOUND, machine) == NONE or at(w, c.M_ACTION, machine) != NONE:
         return False
@@ -70,14 +81,14 @@ def is_victim(w: Work, machine: int) -> bool:
     cluster = at(w, c.M_CLUSTER, machine)
     if cluster != NONE and at(w, c.C_PARTIAL, cluster) and not flags & (EMPTY | UNREQUESTED):
         return False
-    if at(w, c.M_LATER, machine) or at(w, c.SHAPE_HELD, at(w, c.M_SHAPE, machine)):
+    if at(w, c.M_NOT_YET, machine) or at(w, c.SHAPE_HELD, at(w, c.M_SHAPE, machine)):
         return False
     return not standing(w, machine)[4]
 
 
 @walk
 def may_preempt(w: Work, need: int, machine: int) -> bool:
-    """Whether the need may take this machine from another cluster, whose own need is strictly lower."""
+    """Whether the need may preempt this machine: another cluster has it, and it stands strictly below the need."""
     if at(w, c.M_BOUND, machine) == at(w, c.N_CLUSTER, need) or not is_victim(w, machine):
         return False
     serves, priority, _, _, _ = standing(w, machine)
@@ -86,14 +97,14 @@ def may_preempt(w: Work, need: int, machine: int) -> bool:
 
 @walk
 def score(w: Work, need: int, machine: int) -> int:
-    """Section 7's score in billionths, each term rounded down."""
+    """The victim's score of section 7, in billionths, each term rounded down. The highest goes first."""
     serves, priority, interruption, reclamation, _ = standing(w, machine)
     gap = at(w, c.N_PRIORITY, need) - priority if serves else 0
     return (
-        gap * at(w, c.T_SCORE_WEIGHTS, 0)
-        + at(w, c.T_SCORE_WEIGHTS, 1) // max(1, at(w, c.M_DRAIN_SECONDS, machine))
-        + at(w, c.T_SCORE_WEIGHTS, 2) * 100 // max(1, 50 * half_dollars(interruption))
-        + at(w, c.T_SCORE_WEIGHTS, 3) * 100 // max(1, 50 * half_dollars(reclamation))
+        gap * at(w, c.T_SCORE_WEIGHTS, WEIGHT_PRIORITY)
+        + at(w, c.T_SCORE_WEIGHTS, WEIGHT_DRAIN) // max(1, at(w, c.M_DRAIN_SECONDS, machine))
+        + at(w, c.T_SCORE_WEIGHTS, WEIGHT_INTERRUPT) * _CENTS // max(1, _HALF_DOLLAR * half_dollars(interruption))
+        + at(w, c.T_SCORE_WEIGHTS, WEIGHT_RECLAIM) * _CENTS // max(1, _HALF_DOLLAR * half_dollars(reclamation))
     )
 
 
@@ -115,7 +126,7 @@ def goes_before(w: Work, need: int, one: int, other: int) -> bool:
 
 @walk
 def counts_for(w: Work, need: int, machine: int) -> bool:
-    """Whether the machine, emptied, would hold something that the need misses."""
+    """Whether the machine, emptied, would hold something that the need lacks."""
     shape = at(w, c.M_SHAPE, machine)
     if at(w, c.N_DIVISIBLE, need):
         return divisible_share(w, need, shape) >= 0
@@ -124,7 +135,7 @@ def counts_for(w: Work, need: int, machine: int) -> bool:
 
 @walk
 def best_victim(w: Work, need: int, domain: int) -> int:
-    """The machine that goes first for the need, inside its domain if it has one; NONE if there is none."""
+    """The victim that goes first for the need, only inside the domain if one is given; NONE if there is none."""
     topology = at(w, c.N_TOPOLOGY, need)
     best = NONE
     for i in range(w.h[c.VICTIMS]):
@@ -154,18 +165,18 @@ def may_have_victims(w: Work, need: int) -> bool:
 
 @walk
 def is_listed_for(w: Work, need: int) -> bool:
-    """Whether the list of victims was made with such a need in mind, or the need may not preempt."""
+    """Whether the list of victims names all that the need might preempt."""
     return not at(w, c.N_ACTS, need) or at(w, c.T_WANTED, at(w, c.N_REQUIREMENT, need)) >= at(w, c.N_PRIORITY, need)
 
 
 @walk
 def list_victims(w: Work, order: Array, start: int, met: bool) -> None:
-    """List the machines that some unmet need from one place of the order on might preempt, lowest standing first.
+    """List the machines that an unmet need from place `start` of the order on might preempt, lowest standing first.
 
-    In phase 2 standings only rise and no machine becomes a victim, so its order is a bound. With `met` needs count too
-    that are met: they may be robbed.
+    In phase 2 machines only come to stand higher, and none becomes a victim. So a need can stop at the first entry that
+    is listed at its own priority or above. With `met`, needs that lack nothing count too, since they may be robbed.
     """
-    fill(w, c.T_WANTED, w.h[c.LEN_WANTED], LOWEST)
+    fill(w, c.T_WANTED, w.h[c.LEN_REQUIREMENTS], LOWEST)
     some = False
     for i in range(start, order.shape[0]):
         need = order[i]
@@ -177,7 +188,7 @@ def list_victims(w: Work, order: Array, start: int, met: bool) -> None:
     if not some:
         return
     fill(w, c.SHAPE_WANTED, w.h[c.LEN_SHAPES], LOWEST)
-    for requirement in range(w.h[c.LEN_WANTED]):
+    for requirement in range(w.h[c.LEN_REQUIREMENTS]):
         wanted = at(w, c.T_WANTED, requirement)
         if wanted > LOWEST:
             for shape in range(w.h[c.LEN_SHAPES]):
@@ -204,23 +215,23 @@ def list_victims(w: Work, order: Array, start: int, met: bool) -> None:
 
 @walk
 def grace_of(w: Work, need: int, machine: int) -> int:
-    """Seconds that the victim's pods are given, by the gap in priority."""
+    """Seconds that the victim's pods are given, by how far the victim stands below the need."""
     serves, priority, _, _, _ = standing(w, machine)
     if not serves:
-        return LONGEST_GRACE
+        return _LONGEST_GRACE
     gap = at(w, c.N_PRIORITY, need) - priority
-    if gap > 900_000:
-        return 10
-    if gap > 500_000:
-        return 30
-    if gap > 100_000:
-        return 120
-    return LONGEST_GRACE
+    if gap > _FAR_BELOW:
+        return _GRACE_FAR_BELOW
+    if gap > _WELL_BELOW:
+        return _GRACE_WELL_BELOW
+    if gap > _BELOW:
+        return _GRACE_BELOW
+    return _LONGEST_GRACE
 
 
 @walk
 def take_victim(w: Work, need: int, machine: int) -> None:
-    """Preempt the machine for the need, if there is room to note it."""
+    """Preempt the machine for the need, unless there is no room for one acquisition more."""
     if w.h[c.ACTIONS] >= w.h[c.LEN_ACTIONS]:
         w.h[c.OVERFLOW] = c.LEN_ACTIONS
         return
@@ -232,7 +243,7 @@ def take_victim(w: Work, need: int, machine: int) -> None:
 
 @walk
 def preempt(w: Work, need: int, domain: int) -> None:
-    """Take victims, first to go first, until nothing is missing or nobody is left."""
+    """Preempt victim after victim until the need lacks nothing or no victim is left."""
     while at(w, c.N_MISSING, need) > 0:
         machine = best_victim(w, need, domain)
         if machine == NONE:

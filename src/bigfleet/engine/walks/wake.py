@@ -1,5 +1,9 @@
-"""Lists of machines and rows by cluster, and which clusters a decision looks at. Compiled."""
+"""Wake: which clusters a decision looks at, and their lists of machines and needs made ready for it. Compiled.
 
+A cluster that is not woken keeps the outcome of the decision before.
+"""
+
+from bigfleet.engine.codes import PODS_DIM
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import (
     Array,
@@ -13,15 +17,17 @@ from bigfleet.engine.heap.heap import (
 )
 from bigfleet.engine.heap.values import LARGE, NONE, PRESENCE, TOTALS
 from bigfleet.engine.jit import entry, walk
-from bigfleet.engine.walks.capacity import clear
-from bigfleet.engine.walks.machine_lists import append, relink
+from bigfleet.engine.walks.capacity import empty_machine
+from bigfleet.engine.walks.machine_lists import append, list_all_with_room
 
 
 @entry
 def relist(w: Work, moved: Array, fresh: Array, dirty: Array) -> None:
-    """Take machines that moved off their clusters' lists, and put those bound now on, given in binding order.
+    """Bring clusters' lists of all machines up to date, and mark those clusters dirty.
 
-    Clusters that are dirty before may list what was bound in the last decision only, and miss what it took from them.
+    `moved` leave the list that they are on. `fresh`, given in binding order, join the list of the cluster that they are
+    bound to. A cluster that is dirty already also drops machines that the last decision bound, since that was only
+    decided and not done; machines that the last decision took from it are among `fresh`.
     """
     for i in range(moved.shape[0]):
         listed = at(w, c.M_LISTED, moved[i])
@@ -33,7 +39,7 @@ def relist(w: Work, moved: Array, fresh: Array, dirty: Array) -> None:
             _drop_unlisted(w, cluster)
     for i in range(moved.shape[0]):
         put(w, c.M_SERVES, moved[i], NONE)
-        put(w, c.M_STOOD, moved[i], NONE)
+        put(w, c.M_STANDS_BY, moved[i], NONE)
     for i in range(fresh.shape[0]):
         cluster = at(w, c.M_BOUND, fresh[i])
         dirty[cluster] = True
@@ -43,7 +49,7 @@ def relist(w: Work, moved: Array, fresh: Array, dirty: Array) -> None:
 
 @walk
 def _drop_unlisted(w: Work, cluster: int) -> None:
-    """Keep only those on the cluster's list that are marked as listed there."""
+    """Keep on the cluster's list only machines whose M_LISTED names the cluster."""
     machine = at(w, c.C_ALL_HEAD, cluster)
     put(w, c.C_ALL_HEAD, cluster, NONE)
     put(w, c.C_ALL_TAIL, cluster, NONE)
@@ -56,15 +62,15 @@ def _drop_unlisted(w: Work, cluster: int) -> None:
 
 @walk
 def _comes_before(w: Work, one: int, other: int) -> bool:
-    """Whether one machine was bound before another."""
-    if at(w, c.M_NUMBER, one) != at(w, c.M_NUMBER, other):
-        return at(w, c.M_NUMBER, one) < at(w, c.M_NUMBER, other)
+    """Whether one machine was bound before another; where neither has a number, by id."""
+    if at(w, c.M_BINDING, one) != at(w, c.M_BINDING, other):
+        return at(w, c.M_BINDING, one) < at(w, c.M_BINDING, other)
     return at(w, c.M_RANK, one) < at(w, c.M_RANK, other)
 
 
 @walk
 def _insert(w: Work, cluster: int, machine: int) -> None:
-    """Put a machine on the cluster's list where its binding number says; most come last."""
+    """Put a machine on the cluster's list by its binding number; most come last."""
     before = at(w, c.C_ALL_TAIL, cluster)
     if before != NONE and _comes_before(w, machine, before):
         before = NONE
@@ -83,17 +89,17 @@ def _insert(w: Work, cluster: int, machine: int) -> None:
 
 @entry
 def list_rows(w: Work, rows: Array, stale: Array) -> None:
-    """List each stale cluster's rows, given in order, and note the least that any unit asks of each dimension."""
+    """List the needs of each stale cluster, given in order, and note the least that its units ask of each dimension."""
     for cluster in range(w.h[c.LEN_CLUSTERS]):
         if stale[cluster]:
-            put(w, c.C_FIRST, cluster, NONE)
+            put(w, c.C_FIRST_NEED, cluster, NONE)
             for d in range(w.h[c.WIDTH]):
                 put_cell(w, c.T_CLUSTER_LEAST, cluster, d, LARGE)
     for i in range(rows.shape[0] - 1, -1, -1):
         need = rows[i]
         cluster = at(w, c.N_CLUSTER, need)
-        put(w, c.N_LATER, need, at(w, c.C_FIRST, cluster))
-        put(w, c.C_FIRST, cluster, need)
+        put(w, c.N_NEXT, need, at(w, c.C_FIRST_NEED, cluster))
+        put(w, c.C_FIRST_NEED, cluster, need)
         for d in range(w.h[c.WIDTH]):
             least = min(cell(w, c.T_CLUSTER_LEAST, cluster, d), cell(w, c.T_UNIT, at(w, c.N_UNIT, need), d))
             put_cell(w, c.T_CLUSTER_LEAST, cluster, d, least)
@@ -101,68 +107,71 @@ def list_rows(w: Work, rows: Array, stale: Array) -> None:
 
 @entry
 def wake(w: Work, awake: Array) -> None:
-    """Wake the clusters with an unmet row to which the pool offers more than at the end of the last phase 1, and those
-    whose outcome rested on which machines there are, where that has changed.
+    """Mark clusters as awake whose outcome may have changed though their own machines and needs have not.
+
+    One is a cluster with an unmet need to which the pool offers more than it did after the last phase 1. The other is a
+    cluster whose outcome rested on which shapes have machines, or how many, if that has changed.
     """
-    looked = 0
-    fill(w, c.T_WANTED, w.h[c.LEN_WANTED], 0)
+    changed = 0
+    fill(w, c.T_WANTED, w.h[c.LEN_REQUIREMENTS], 0)
     for shape in range(w.h[c.LEN_SHAPES]):
         count, before = at(w, c.SHAPE_COUNT, shape), at(w, c.SHAPE_BEFORE, shape)
         if count != before:
-            looked = looked | TOTALS
+            changed = changed | TOTALS
             if count == 0 or before == 0:
-                looked = looked | PRESENCE
+                changed = changed | PRESENCE
             put(w, c.SHAPE_BEFORE, shape, count)
         if at(w, c.SHAPE_POOL, shape) > at(w, c.SHAPE_LEFT, shape):
-            for requirement in range(w.h[c.LEN_WANTED]):
+            for requirement in range(w.h[c.LEN_REQUIREMENTS]):
                 if w.matches[requirement, shape]:
                     put(w, c.T_WANTED, requirement, 1)
     for need in range(w.h[c.LEN_SLOTS]):
         if at(w, c.N_RANK, need) >= 0 and at(w, c.N_MISSING, need) > 0 and at(w, c.N_ACTS, need):
             if at(w, c.T_WANTED, at(w, c.N_REQUIREMENT, need)):
                 awake[at(w, c.N_CLUSTER, need)] = True
-    if looked:
+    if changed:
         for cluster in range(w.h[c.LEN_CLUSTERS]):
-            if at(w, c.C_LOOKED, cluster) & looked:
+            if at(w, c.C_RESTS_ON, cluster) & changed:
                 awake[cluster] = True
 
 
 @entry
-def reset(w: Work, rows: Array, awake: Array) -> None:
-    """Let no row of the awake clusters take anything, and link their machines, all of them free."""
+def reset_awake(w: Work, rows: Array, awake: Array) -> None:
+    """Let no need of the awake clusters take anything; all their machines are empty and on their lists."""
     for i in range(rows.shape[0]):
         _reset_row(w, rows[i])
     for cluster in range(w.h[c.LEN_CLUSTERS]):
         if awake[cluster]:
-            put(w, c.C_LOOKED, cluster, 0)
+            put(w, c.C_RESTS_ON, cluster, 0)
             machine = at(w, c.C_ALL_HEAD, cluster)
             while machine != NONE:
-                clear(w, machine, cluster)
+                empty_machine(w, machine, cluster)
                 put(w, c.M_SERVES, machine, NONE)
-                put(w, c.M_STOOD, machine, NONE)
-                put(w, c.M_STOOD_PINNED, machine, 0)
-                put(w, c.M_GONE, machine, 0)
+                put(w, c.M_STANDS_BY, machine, NONE)
+                put(w, c.M_SERVED_PINNED, machine, 0)
+                put(w, c.M_VICTIM_TRIED, machine, 0)
                 machine = at(w, c.M_ALL_NEXT, machine)
-            relink(w, cluster)
+            list_all_with_room(w, cluster)
             _link_own(w, cluster)
 
 
 @walk
 def _reset_row(w: Work, need: int) -> None:
+    """Let the need take nothing and lack all that it asks for."""
     missing = at(w, c.N_ASKED, need)
     if at(w, c.N_DIVISIBLE, need):
         missing = 0
-        first = at(w, c.N_FIRST, need)
-        for e in range(first, first + at(w, c.N_COUNT, need)):
-            for d in range(1, w.h[c.WIDTH]):
+        first = at(w, c.N_FIRST_ENTRY, need)
+        for e in range(first, first + at(w, c.N_ENTRIES, need)):
+            for d in range(PODS_DIM + 1, w.h[c.WIDTH]):
                 given = cell(w, c.T_VECTOR, at(w, c.E_VECTOR, e), d)
-                add_cell(w, c.T_NEED_AGGREGATE, need, d, given)
-        for d in range(1, w.h[c.WIDTH]):
-            if cell(w, c.T_NEED_AGGREGATE, need, d) > 0:
+                add_cell(w, c.T_GAP, need, d, given)
+        for d in range(PODS_DIM + 1, w.h[c.WIDTH]):
+            if cell(w, c.T_GAP, need, d) > 0:
                 missing = 1
     put(w, c.N_MISSING, need, missing)
-    put(w, c.N_COUNT, need, 0)
-    put(w, c.N_NEAR, need, 0)
+    put(w, c.N_ENTRIES, need, 0)
+    put(w, c.N_MOST_BOUND, need, 0)
     put(w, c.N_DOMAIN, need, NONE)
     put(w, c.N_SATISFIABLE, need, 1)
     put(w, c.N_OWN_HEAD, need, NONE)
@@ -170,13 +179,13 @@ def _reset_row(w: Work, need: int) -> None:
 
 
 @entry
-def move_up(w: Work, rows: Array, machines: Array, units: Array, vectors: Array, amounts: Array) -> None:
-    """Keep of all entries and vectors, given as copies, only those of these rows, one behind the other."""
+def compact_entries(w: Work, rows: Array, machines: Array, units: Array, vectors: Array, amounts: Array) -> None:
+    """Keep only the entries and vectors of these rows, side by side; all of them are given as copies."""
     entry = vector = 0
     for i in range(rows.shape[0]):
-        first = at(w, c.N_FIRST, rows[i])
-        put(w, c.N_FIRST, rows[i], entry)
-        for e in range(first, first + at(w, c.N_COUNT, rows[i])):
+        first = at(w, c.N_FIRST_ENTRY, rows[i])
+        put(w, c.N_FIRST_ENTRY, rows[i], entry)
+        for e in range(first, first + at(w, c.N_ENTRIES, rows[i])):
             divided = NONE
             if vectors[e] >= 0:
                 divided = vector
@@ -192,25 +201,25 @@ def move_up(w: Work, rows: Array, machines: Array, units: Array, vectors: Array,
 
 @walk
 def _link_own(w: Work, cluster: int) -> None:
-    """Put the cluster's machines on the lists of the gangs that they are stamped for."""
+    """Put the cluster's machines on the lists of own machines of the gangs that they are stamped for."""
     gangs = False
-    need = at(w, c.C_FIRST, cluster)
+    need = at(w, c.C_FIRST_NEED, cluster)
     while need != NONE:
         if at(w, c.N_TOPOLOGY, need) >= 0:
-            put(w, c.T_KEY_NEED, at(w, c.N_OWN, need), need + 1)
+            put(w, c.T_KEY_NEED, at(w, c.N_KEY, need), need + 1)
             gangs = True
-        need = at(w, c.N_LATER, need)
+        need = at(w, c.N_NEXT, need)
     if not gangs:
         return
     machine = at(w, c.C_ALL_HEAD, cluster)
     while machine != NONE:
         need = NONE
-        if at(w, c.M_OWN, machine) != NONE:
-            need = at(w, c.T_KEY_NEED, at(w, c.M_OWN, machine)) - 1
+        if at(w, c.M_STAMPED_FOR, machine) != NONE:
+            need = at(w, c.T_KEY_NEED, at(w, c.M_STAMPED_FOR, machine)) - 1
         if need != NONE:
             append(w, c.N_OWN_HEAD, c.N_OWN_TAIL, c.M_OWN_NEXT, need, machine)
         machine = at(w, c.M_ALL_NEXT, machine)
-    need = at(w, c.C_FIRST, cluster)
+    need = at(w, c.C_FIRST_NEED, cluster)
     while need != NONE:
-        put(w, c.T_KEY_NEED, at(w, c.N_OWN, need), 0)
-        need = at(w, c.N_LATER, need)
+        put(w, c.T_KEY_NEED, at(w, c.N_KEY, need), 0)
+        need = at(w, c.N_NEXT, need)

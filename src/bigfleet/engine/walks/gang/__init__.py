@@ -1,4 +1,4 @@
 """The choice of a gang's domain: what each domain holds, and which of them comes first.
 
-Compiled walks, as in the folder above.
+Only compiled functions, as in `walks`.
 """

@@ -1,20 +1,20 @@
-"""Domains: what all machines, the free pool and victims hold of a gang in each of them. Compiled; section 6.
+"""Domains: units of a gang that each holds, in all, in the pool, in spares and victims. Compiled; section 6.
 
-What does not depend on the need itself is worked out once for all needs of a kind.
+What is the same for all needs of a kind is worked out once in a decision and kept in the KIND_ columns.
 """
 
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Work, add, at, domain_at, domain_rank_at, put, room_in_arena, sort
-from bigfleet.engine.heap.values import NEVER, NONE, TOTALS
+from bigfleet.engine.heap.values import LARGE, NONE, TOTALS
 from bigfleet.engine.jit import walk
-from bigfleet.engine.walks.capacity import admits, fresh_units, look
+from bigfleet.engine.walks.capacity import admits, fresh_units, note_reliance
 from bigfleet.engine.walks.cohorts import closed_spares, cohort_range, is_open, open_spares
 from bigfleet.engine.walks.victims import may_preempt
 
 
 @walk
 def is_smaller(w: Work, need: int, one: int, other: int) -> bool:
-    """Smaller total over all machines in any state but Failed, then value."""
+    """Whether one domain comes before another by size: the smaller total of units, then the value of the domain."""
     one_total, other_total = total_units(w, need, one), total_units(w, need, other)
     if one_total != other_total:
         return one_total < other_total
@@ -26,7 +26,7 @@ def is_smaller(w: Work, need: int, one: int, other: int) -> bool:
 def total_units(w: Work, need: int, domain: int) -> int:
     """Units that all machines of a domain, untouched and in any state but Failed, would hold."""
     kind = at(w, c.N_KIND, need)
-    look(w, need, TOTALS)
+    note_reliance(w, need, TOTALS)
     if at(w, c.KIND_TOTALS, kind) == NONE:
         _sum_totals(w, need)
     return at(w, c.T_ARENA, at(w, c.KIND_TOTALS, kind) + domain)
@@ -34,7 +34,7 @@ def total_units(w: Work, need: int, domain: int) -> int:
 
 @walk
 def _sum_totals(w: Work, need: int) -> None:
-    """Work the totals of all domains out, once for all needs of a kind."""
+    """Work out the totals of all domains, for all needs of this kind."""
     topology = at(w, c.N_TOPOLOGY, need)
     start = room_in_arena(w, at(w, c.T_DOMAIN_COUNT, topology))
     put(w, c.KIND_TOTALS, at(w, c.N_KIND, need), start)
@@ -47,7 +47,7 @@ def _sum_totals(w: Work, need: int) -> None:
 
 @walk
 def pool_units(w: Work, need: int, domain: int) -> int:
-    """Units that the cohorts of a domain hold."""
+    """Units of the need that the cohorts of a domain hold."""
     units = 0
     start, end = cohort_range(w, need, domain)
     for i in range(start, end):
@@ -58,8 +58,8 @@ def pool_units(w: Work, need: int, domain: int) -> int:
 
 
 @walk
-def note_extra(w: Work, need: int, victims: bool) -> int:
-    """Sum what a domain offers beyond its cohorts: spares and, if they may be taken, victims; how many domains do."""
+def sum_extra(w: Work, need: int, victims: bool) -> int:
+    """Set D_EXTRA: units that each domain's spares hold and, with `victims`, its victims; how many domains have any."""
     topology, noted = at(w, c.N_TOPOLOGY, need), 0
     if not at(w, c.N_ACTS, need):
         return 0
@@ -81,7 +81,7 @@ def note_extra(w: Work, need: int, victims: bool) -> int:
 
 @walk
 def _add_extra(w: Work, domain: int, units: int, noted: int) -> int:
-    """Add to what a domain offers."""
+    """Add units to D_EXTRA of a domain, and list the domain if it is new; how many are listed then."""
     if units <= 0:
         return noted
     if at(w, c.D_EXTRA, domain) == 0:
@@ -93,9 +93,10 @@ def _add_extra(w: Work, domain: int, units: int, noted: int) -> int:
 
 @walk
 def could_be_completed(w: Work, need: int) -> bool:
-    """Whether what was bought since its turn, or victims, could complete an unmet gang: bounds, worked out once a kind.
+    """Whether spares and victims could complete an unmet gang. Yes may be wrong, no may not.
 
-    What its cluster's machines held for it in phase 1, and the most that any domain's pool, spares and victims hold.
+    The bound is a sum: the most that its cluster's machines held in any domain in phase 1, the most that the pool holds
+    in any domain, and the most that spares and victims hold in any domain.
     """
     kind, priority = at(w, c.N_KIND, need), at(w, c.N_PRIORITY, need)
     if at(w, c.KIND_EXTRA_VERSION, kind) != w.h[c.VERSION] or at(w, c.KIND_EXTRA_PRIORITY, kind) != priority:
@@ -118,12 +119,12 @@ def could_be_completed(w: Work, need: int) -> bool:
         put(w, c.KIND_EXTRA, kind, most)
     if at(w, c.KIND_EXTRA, kind) == 0:
         return False
-    return at(w, c.N_NEAR, need) + _most_in_pool(w, need) + at(w, c.KIND_EXTRA, kind) >= at(w, c.N_ASKED, need)
+    return at(w, c.N_MOST_BOUND, need) + _most_in_pool(w, need) + at(w, c.KIND_EXTRA, kind) >= at(w, c.N_ASKED, need)
 
 
 @walk
 def can_complete(w: Work, need: int, domain: int, missing: int) -> bool:
-    """Whether what a domain offers beyond bound machines holds so many units of the gang."""
+    """Whether pool, spares and victims of a domain hold so many units of the gang."""
     if not at(w, c.N_ACTS, need):
         return False
     if at(w, c.D_EXTRA, domain) >= missing:
@@ -133,7 +134,7 @@ def can_complete(w: Work, need: int, domain: int, missing: int) -> bool:
 
 @walk
 def best_untouched(w: Work, need: int, asked: int, extra: int) -> int:
-    """The first domain in which the gang has nothing yet and could be had whole."""
+    """The first domain by size that holds nothing of the gang yet and could hold it whole; NONE if there is none."""
     best = NONE
     if asked <= _most_in_pool(w, need):
         best = _first_in_pool(w, need, asked)
@@ -147,9 +148,9 @@ def best_untouched(w: Work, need: int, asked: int, extra: int) -> int:
 
 @walk
 def _most_in_pool(w: Work, need: int) -> int:
-    """No domain's cohorts hold more units of such a need than this.
+    """A bound: no domain's cohorts hold more units of the need than this.
 
-    Worked out once for all needs of a kind: cohorts only shrink, so it stays a bound.
+    It is worked out once for all needs of a kind. It stays a bound because cohorts only shrink.
     """
     kind = at(w, c.N_KIND, need)
     if at(w, c.KIND_POOL, kind) == NONE:
@@ -171,9 +172,10 @@ def _most_in_pool(w: Work, need: int) -> int:
 
 @walk
 def _first_in_pool(w: Work, need: int, asked: int) -> int:
-    """The first domain by total and value whose cohorts alone hold the gang and in which it has nothing; NONE if none.
+    """The first domain by size whose cohorts hold the gang and which has nothing of it yet; NONE if there is none.
 
-    Domains are sorted once a kind, each with a bound on what its cohorts hold that is worked out anew when it matters.
+    Domains are sorted once for a kind. Each has a bound on what its cohorts hold, which is brought up to date only when
+    the gang might fit.
     """
     kind = at(w, c.N_KIND, need)
     if at(w, c.KIND_LIST, kind) == NONE:
@@ -195,7 +197,7 @@ def _first_in_pool(w: Work, need: int, asked: int) -> int:
 
 @walk
 def _list_domains(w: Work, need: int) -> None:
-    """List the domains whose cohorts hold anything, smallest total first, then by value."""
+    """List the domains with an admitted cohort, smallest total first, then by value; their bounds are open."""
     kind, topology = at(w, c.N_KIND, need), at(w, c.N_TOPOLOGY, need)
     count = at(w, c.T_DOMAIN_COUNT, topology)
     start = room_in_arena(w, 2 * count)
@@ -212,6 +214,6 @@ def _list_domains(w: Work, need: int) -> None:
         put(w, c.D_POOL, at(w, c.T_ARENA, start + i), 0)
     sort(w, w.h[c.T_ARENA] + start + count, w.h[c.T_ARENA] + start, known)
     for i in range(known):
-        put(w, c.T_ARENA, start + count + i, NEVER)
+        put(w, c.T_ARENA, start + count + i, LARGE)
     put(w, c.KIND_LIST, kind, start)
     put(w, c.KIND_LISTED, kind, known)

@@ -1,19 +1,32 @@
-"""Ranking: the first of the domains that can cover a gang. Compiled; section 6."""
+"""Ranking: which of the domains that can cover a gang comes first. Compiled; section 6.
+
+The order is: most units on machines of the cluster, then the oldest of their newest bindings, then most units on the
+gang's own machines, then the smallest domain.
+"""
 
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Work, add, at, domain_at, put
 from bigfleet.engine.heap.values import NEVER, NO, NONE, YES, ZERO
 from bigfleet.engine.jit import walk
 from bigfleet.engine.walks.capacity import admits, fitting_units
-from bigfleet.engine.walks.gang.domains import best_untouched, can_complete, is_smaller, note_extra, total_units
-from bigfleet.engine.walks.machine_lists import after, following, list_anew, listed, strike
+from bigfleet.engine.walks.gang.domains import best_untouched, can_complete, is_smaller, sum_extra, total_units
+from bigfleet.engine.walks.machine_lists import (
+    machines_with_room,
+    next_set_bit,
+    next_with_room,
+    relist_if_long,
+    strike_off,
+)
 from bigfleet.engine.walks.spread.levels import has_hard_spread
 from bigfleet.engine.walks.spread.rows import spread_prospect
 
 
 @walk
 def best_domain(w: Work, need: int, victims: bool) -> int:
-    """The first domain in section 6's ranking that can cover the whole gang; NONE if no domain can."""
+    """The first domain of the ranking that can cover the whole gang; NONE if no domain can.
+
+    The gang's own machines are counted first, then its cluster's others in binding order, which become seats.
+    """
     if has_hard_spread(w, need):
         return best_domain_spread(w, need, victims)
     cluster, topology, asked = at(w, c.N_CLUSTER, need), at(w, c.N_TOPOLOGY, need), at(w, c.N_ASKED, need)
@@ -28,32 +41,32 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
                 touched = _add(w, domain, units, asked, YES, ZERO, touched)
                 whole = whole or at(w, c.D_BOUND, domain) >= asked
         machine = at(w, c.M_OWN_NEXT, machine)
-    best, w.h[c.SEEN] = NONE, 0
-    start, count, bits, before = listed(w, need)
-    i = following(w, bits, ZERO, count)
+    best, w.h[c.SEATS_SEEN] = NONE, 0
+    start, count, bits, before = machines_with_room(w, need)
+    i = next_set_bit(w, bits, ZERO, count)
     while i < count and best == NONE:
         machine = at(w, c.T_ARENA, start + i)
         units = fitting_units(w, need, machine)
         if units > 0:
-            touched, whole, best = _see(w, need, machine, units, touched, whole)
+            touched, whole, best = _count_other(w, need, machine, units, touched, whole)
         else:
-            strike(w, need, i)
-        i = following(w, bits, i + 1, count)
+            strike_off(w, need, i)
+        i = next_set_bit(w, bits, i + 1, count)
     passed = 0
-    machine = NONE if best != NONE else after(w, cluster, before)
+    machine = NONE if best != NONE else next_with_room(w, cluster, before)
     while machine >= 0 and best == NONE:
         if at(w, c.M_BOUND, machine) == cluster and admits(w, need, at(w, c.M_SHAPE, machine)):
             units = fitting_units(w, need, machine)
             if units > 0:
-                touched, whole, best = _see(w, need, machine, units, touched, whole)
+                touched, whole, best = _count_other(w, need, machine, units, touched, whole)
         passed += 1
-        machine = after(w, cluster, machine)
-    list_anew(w, need, passed)
+        machine = next_with_room(w, cluster, machine)
+    relist_if_long(w, need, passed)
     if best != NONE:
-        _forget(w, touched)
+        _clear_sums(w, touched)
         return best
     best, near = NONE, 0
-    extra = note_extra(w, need, victims)
+    extra = sum_extra(w, need, victims)
     for i in range(touched):
         domain = at(w, c.D_TOUCHED, i)
         bound = at(w, c.D_BOUND, domain)
@@ -66,19 +79,19 @@ def best_domain(w: Work, need: int, victims: bool) -> int:
             best = domain
     if best == NONE and at(w, c.N_ACTS, need):
         best = best_untouched(w, need, asked, extra)
-    put(w, c.N_NEAR, need, near)
+    put(w, c.N_MOST_BOUND, need, near)
     for i in range(extra):
         put(w, c.D_EXTRA, at(w, c.D_EXTRA_TOUCHED, i), 0)
-    _forget(w, touched)
+    _clear_sums(w, touched)
     return best
 
 
 @walk
-def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool) -> tuple[int, bool, int]:
-    """Count a machine with room, unless it is the gang's own: (domains touched, some are whole, the best if sure)."""
-    if at(w, c.M_OWN, machine) == at(w, c.N_OWN, need):
+def _count_other(w: Work, need: int, machine: int, units: int, touched: int, whole: bool) -> tuple[int, bool, int]:
+    """Count a machine that is not the gang's own: (domains touched, whether one is whole, the best if sure)."""
+    if at(w, c.M_STAMPED_FOR, machine) == at(w, c.N_KEY, need):
         return touched, whole, NONE
-    seen, asked = w.h[c.SEEN], at(w, c.N_ASKED, need)
+    seen, asked = w.h[c.SEATS_SEEN], at(w, c.N_ASKED, need)
     if seen >= w.h[c.LEN_SEATS]:
         w.h[c.OVERFLOW] = c.LEN_SEATS
         return touched, whole, NONE
@@ -86,18 +99,18 @@ def _see(w: Work, need: int, machine: int, units: int, touched: int, whole: bool
     put(w, c.S_MACHINE, seen, machine)
     put(w, c.S_ROOM, seen, units)
     put(w, c.S_DOMAIN, seen, domain)
-    w.h[c.SEEN] = seen + 1
-    number = at(w, c.M_NUMBER, machine)
+    w.h[c.SEATS_SEEN] = seen + 1
+    number = at(w, c.M_BINDING, machine)
     touched = _add(w, domain, units, asked, NO, number, touched)
     if at(w, c.D_BOUND, domain) < asked:
         return touched, whole, NONE
-    # In binding order the first domain that is whole has the oldest newest binding: nothing outranks it.
-    # Only domains that are whole on the gang's own or on machines without a number have ties.
+    # Machines come in binding order, so the first domain that holds the gang whole has the oldest newest binding, and
+    # nothing outranks it. A tie needs a domain that is whole on the gang's own machines, or machines without a number.
     return touched, True, domain if number > 0 and not whole else NONE
 
 
 @walk
-def _forget(w: Work, touched: int) -> None:
+def _clear_sums(w: Work, touched: int) -> None:
     """Clear the sums of the domains that were touched."""
     for i in range(touched):
         domain = at(w, c.D_TOUCHED, i)
@@ -125,7 +138,7 @@ def _add(w: Work, domain: int, units: int, asked: int, own: bool, number: int, t
 
 @walk
 def _outranks(w: Work, need: int, one: int, other: int) -> bool:
-    """Whether one covering domain comes before another."""
+    """Whether one domain that covers the gang comes before another that does."""
     if at(w, c.D_BOUND, one) != at(w, c.D_BOUND, other):
         return at(w, c.D_BOUND, one) > at(w, c.D_BOUND, other)
     if at(w, c.D_NEWEST, one) != at(w, c.D_NEWEST, other):
@@ -137,7 +150,7 @@ def _outranks(w: Work, need: int, one: int, other: int) -> bool:
 
 @walk
 def best_domain_spread(w: Work, need: int, victims: bool) -> int:
-    """The same for a gang whose row is also spread: each domain is tried whole."""
+    """The first domain of the ranking for a gang that is also spread: each domain is tried with all its seats."""
     best = NONE
     for domain in range(at(w, c.T_DOMAIN_COUNT, at(w, c.N_TOPOLOGY, need))):
         if total_units(w, need, domain) == 0:

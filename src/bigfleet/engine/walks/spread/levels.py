@@ -1,14 +1,16 @@
-"""Levels: how full a spread row has each domain, and which may take one unit more. Compiled; section 6.
+"""Levels: how many units a spread row has in each domain, and which domains may take one more. Compiled; section 6.
 
-Only domains that hold a unit are ever written, and only those are cleared: of a host name there are as many domains as
-machines, and most rows use few of them.
+A rule is a spread that must be kept, a wish one that need not be. `j` is the number of a spread within its row.
+
+Only domains that hold a unit are ever written, and only those are cleared. A host name has as many domains as there
+are machines, and most rows use few of them.
 """
 
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Work, add, at, domain_at, level_at, put, put_level, room_in_arena
 from bigfleet.engine.heap.values import NEVER, NONE, PRESENCE
 from bigfleet.engine.jit import walk
-from bigfleet.engine.walks.capacity import is_eligible, look
+from bigfleet.engine.walks.capacity import is_eligible, note_reliance
 
 
 @walk
@@ -23,10 +25,10 @@ def has_hard_spread(w: Work, need: int) -> bool:
 
 @walk
 def count_domains(w: Work, need: int, domain: int) -> None:
-    """Count for each rule of the row the domains with an eligible machine in any state but Failed."""
+    """Set T_LEVEL_DOMAINS: for each rule of the row, how many domains have an eligible machine that is not Failed."""
     spread, topology, kind = at(w, c.N_SPREAD, need), at(w, c.N_TOPOLOGY, need), at(w, c.N_KIND, need)
     start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
-    look(w, need, PRESENCE)
+    note_reliance(w, need, PRESENCE)
     place = at(w, c.KIND_LEVELS, kind)
     if topology < 0 and place != NONE:
         for j in range(end - start):
@@ -57,8 +59,8 @@ def count_domains(w: Work, need: int, domain: int) -> None:
 
 @walk
 def empty_levels(w: Work) -> None:
-    """Let every domain hold nothing, and no seat wait for one; the emptiest are then all that were counted."""
-    for j in range(w.h[c.LEN_LEVELS]):
+    """Let every domain hold nothing and no seat wait; then all domains that were counted are the emptiest."""
+    for j in range(w.h[c.MOST_SPREADS]):
         first = j * w.h[c.MOST_DOMAINS]
         for i in range(at(w, c.T_LEVEL_USED_COUNT, j)):
             d = at(w, c.T_LEVEL_USED, first + i)
@@ -71,7 +73,7 @@ def empty_levels(w: Work) -> None:
 
 @walk
 def _use(w: Work, j: int, domain: int) -> None:
-    """Note a domain that is not empty any more."""
+    """List a domain that is about to hold its first unit."""
     used = at(w, c.T_LEVEL_USED_COUNT, j)
     put(w, c.T_LEVEL_USED, j * w.h[c.MOST_DOMAINS] + used, domain)
     put(w, c.T_LEVEL_USED_COUNT, j, used + 1)
@@ -79,7 +81,7 @@ def _use(w: Work, j: int, domain: int) -> None:
 
 @walk
 def _find_least(w: Work, j: int) -> None:
-    """The emptiest domains of a rule all of whose domains hold something."""
+    """Find the emptiest domains of a rule, given that all its domains hold something."""
     first, least, count = j * w.h[c.MOST_DOMAINS], NEVER, 0
     for i in range(at(w, c.T_LEVEL_USED_COUNT, j)):
         level = level_at(w, j, at(w, c.T_LEVEL_USED, first + i))
@@ -93,15 +95,13 @@ def _find_least(w: Work, j: int) -> None:
 
 @walk
 def may_take(w: Work, j: int, skew: int, domain: int) -> bool:
-    """Whether a domain may take one unit more by one rule."""
+    """Whether one rule lets a domain take one unit more."""
     return level_at(w, j, domain) + 1 - at(w, c.T_LEVEL_LEAST, j) <= skew
 
 
 @walk
-def blocking(w: Work, need: int, shape: int) -> int:
-    """The first domain of a machine of this shape that may not take one unit more, as a place of T_WAITING; NONE if all
-    may.
-    """
+def blocking_domain(w: Work, need: int, shape: int) -> int:
+    """The first domain of the shape that may not take one unit more, as a place of T_WAITING; NONE if all may."""
     spread = at(w, c.N_SPREAD, need)
     start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     for s in range(start, end):
@@ -114,7 +114,7 @@ def blocking(w: Work, need: int, shape: int) -> int:
 
 @walk
 def raise_levels(w: Work, need: int, shape: int, units: int) -> bool:
-    """Count units for the domains of a machine of this shape; whether a rule's emptiest domains hold more now."""
+    """Add units to the domains of the shape; whether the emptiest domains of some rule hold more by that."""
     spread = at(w, c.N_SPREAD, need)
     start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     rose = False
@@ -133,13 +133,13 @@ def raise_levels(w: Work, need: int, shape: int, units: int) -> bool:
                 _find_least(w, j)
                 rose = True
     if rose:
-        w.h[c.RISES] = w.h[c.RISES] + 1
+        w.h[c.LEVEL_RISES] = w.h[c.LEVEL_RISES] + 1
     return rose
 
 
 @walk
-def is_emptier(w: Work, need: int, one: int, other: int) -> int:
-    """-1 if the domains of shape `one` are less full, 1 if fuller, 0 if alike, rule by rule."""
+def compare_levels(w: Work, need: int, one: int, other: int) -> int:
+    """-1 if the domains of shape `one` hold less than those of `other`, 1 if more, 0 if the same, rule by rule."""
     spread = at(w, c.N_SPREAD, need)
     start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
     for s in range(start, end):

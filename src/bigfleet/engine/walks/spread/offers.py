@@ -1,9 +1,12 @@
-"""Offers: what a row with spreads may buy from or stand on, best first. Compiled; sections 5 and 6.
+"""Offers: cohorts that a spread row may buy from, or seats that it may use, best first. Compiled; sections 5 and 6.
 
-They stand in binary heaps by how full their domains are, then by what they cost. While a row is served domains only
-fill, so an offer is looked at again only when it comes to the top. Offers in one domain of the coarsest spread share a
-heap, in which that domain does not count, for otherwise each purchase would move all of them; and the heaps stand in a
-heap by their first offers. Offers whose domains may take nothing more are put aside until the emptiest hold more.
+Offers stand in binary heaps, sorted by how full their domains are, then by what they cost. Domains only fill while a
+row is served, so an offer is sorted again only when it comes to the top.
+
+Offers in the same domain of the coarsest spread share a heap. That domain does not count inside the heap, since each
+purchase would otherwise move all of its offers. The heaps themselves stand in a heap, sorted by their first offers.
+
+An offer whose domains may take nothing more is put aside until the emptiest domains hold more.
 """
 
 from typing import cast
@@ -20,40 +23,42 @@ from bigfleet.engine.walks.cohorts import (
     closed_spares,
     cohort_at,
     cohort_range,
+    compare_cohorts,
     cost_of,
     is_open,
     open_spares,
-    prefers,
     wins_tie,
 )
-from bigfleet.engine.walks.spread.levels import blocking, raise_levels
+from bigfleet.engine.walks.spread.levels import blocking_domain, raise_levels
 
-# The columns of offers, each OFFERED entries long from OFFERS on: the heap of them, those put aside, and of each its
-# cohort or else the seat to stand on, how many units a machine there holds, its shape, and from LEVELS on how full its
-# domains were when it was last sorted. Behind them, for each domain of the coarsest spread, where its heap begins, how
-# many are in it, and the heap of heaps.
+# The columns of offers. They stand one behind the other in the arena from OFFERS_BEGIN on, each OFFERS_ROOM long.
+# ORDER holds the heaps, PUT_ASIDE the offers put aside. The others are of each offer: COHORT or else SEAT, the UNITS
+# that a machine of it holds, its SHAPE, and from LEVELS on, spread by spread, how full its domain was when last sorted.
 ORDER, PUT_ASIDE, COHORT, SEAT, UNITS, SHAPE, LEVELS = (cast("int", np.int64(column)) for column in range(7))
+# The columns of heaps, behind those of offers: where in ORDER a heap begins, its size, and the heap of heaps. A heap
+# has the number of its domain; offers in no domain have one more, and one place more marks the end of the last.
 BEGIN, SIZE, HEAP = (cast("int", np.int64(column)) for column in range(3))
+_HEAP_COLUMNS, _MORE_HEAPS = 3, 2
 
 
 @walk
 def offer_at(w: Work, column: int, i: int) -> int:
     """One entry of a column of offers."""
-    return at(w, c.T_ARENA, w.h[c.OFFERS] + column * w.h[c.OFFERED] + i)
+    return at(w, c.T_ARENA, w.h[c.OFFERS_BEGIN] + column * w.h[c.OFFERS_ROOM] + i)
 
 
 @walk
 def put_offer(w: Work, column: int, i: int, value: int) -> None:
     """Set one entry of a column of offers."""
-    put(w, c.T_ARENA, w.h[c.OFFERS] + column * w.h[c.OFFERED] + i, value)
+    put(w, c.T_ARENA, w.h[c.OFFERS_BEGIN] + column * w.h[c.OFFERS_ROOM] + i, value)
 
 
 @walk
 def _domain_place(w: Work, column: int, domain: int) -> int:
     """The place in the arena of one entry of a column of heaps."""
-    rule = w.h[c.BY_RULE]
-    domains = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, rule)) + 2
-    return w.h[c.OFFERS] + (LEVELS + w.h[c.RULES]) * w.h[c.OFFERED] + column * domains + domain
+    rule = w.h[c.COARSEST_SPREAD]
+    domains = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, rule)) + _MORE_HEAPS
+    return w.h[c.OFFERS_BEGIN] + (LEVELS + w.h[c.ROW_SPREADS]) * w.h[c.OFFERS_ROOM] + column * domains + domain
 
 
 @walk
@@ -70,67 +75,66 @@ def _put_heap(w: Work, column: int, domain: int, value: int) -> None:
 
 @walk
 def _heap_of(w: Work, i: int) -> int:
-    """The heap that an offer belongs in: its domain, or the one after the last where it has none."""
-    topology = at(w, c.SPREAD_TOPOLOGY, w.h[c.BY_RULE])
+    """The heap of an offer: the number of its domain, or the one after the last domain if it stands in none."""
+    topology = at(w, c.SPREAD_TOPOLOGY, w.h[c.COARSEST_SPREAD])
     domain = domain_at(w, topology, offer_at(w, SHAPE, i))
     return domain if domain != NONE else at(w, c.T_DOMAIN_COUNT, topology)
 
 
 @walk
-def make_room(w: Work, need: int, most: int) -> None:
-    """Make room for so many offers. What the arena is given next must come after they are let go."""
+def reserve_offers(w: Work, need: int, most: int) -> None:
+    """Take room for so many offers from the arena. Nobody else may take any before they are released."""
     spread = at(w, c.N_SPREAD, need)
     start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
-    coarsest = start
+    coarsest, fewest = start, at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, start))
     for s in range(start + 1, end):
-        if at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, s)) < at(
-            w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, coarsest)
-        ):
-            coarsest = s
-    w.h[c.OFFERED], w.h[c.RULES], w.h[c.BY_RULE] = most, end - start, coarsest
-    domains = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, coarsest)) + 2
-    w.h[c.OFFERS] = room_in_arena(w, (LEVELS + end - start) * most + 3 * domains)
-    w.h[c.IN_ORDER] = w.h[c.ASIDE] = w.h[c.HEAPS] = 0
+        count = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, s))
+        if count < fewest:
+            coarsest, fewest = s, count
+    w.h[c.OFFERS_ROOM], w.h[c.ROW_SPREADS], w.h[c.COARSEST_SPREAD] = most, end - start, coarsest
+    domains = fewest + _MORE_HEAPS
+    w.h[c.OFFERS_BEGIN] = room_in_arena(w, (LEVELS + end - start) * most + _HEAP_COLUMNS * domains)
+    w.h[c.OFFER_COUNT] = w.h[c.OFFERS_ASIDE] = w.h[c.OFFER_HEAPS] = 0
 
 
 @walk
-def let_go(w: Work) -> None:
-    """Give the arena back what the offers took of it."""
-    w.h[c.ARENA] = w.h[c.OFFERS]
+def release_offers(w: Work) -> None:
+    """Give the room of the offers back to the arena."""
+    w.h[c.ARENA_END] = w.h[c.OFFERS_BEGIN]
 
 
 @walk
-def make_room_for_cohorts(w: Work, need: int, domain: int, again: bool) -> None:
-    """Make room for as many offers as the need could have in a domain."""
+def reserve_cohort_offers(w: Work, need: int, domain: int, again: bool) -> None:
+    """Take room for as many offers as there are cohorts and spares that the need looks through."""
     start, end = cohort_range(w, need, domain)
-    make_room(w, need, end - start + open_spares(w, again) - closed_spares(w, need, again))
+    reserve_offers(w, need, end - start + open_spares(w, again) - closed_spares(w, need, again))
 
 
 @walk
 def add_offer(w: Work, need: int, cohort: int, seat: int, units: int, shape: int) -> None:
-    """One offer more, to be sorted later."""
-    i = w.h[c.IN_ORDER]
+    """Add an offer, to be sorted later: of a cohort, or of a seat if the cohort is NONE."""
+    i = w.h[c.OFFER_COUNT]
     put_offer(w, COHORT, i, cohort)
     put_offer(w, SEAT, i, seat)
     put_offer(w, UNITS, i, units)
     put_offer(w, SHAPE, i, shape)
     note_levels(w, need, i)
-    w.h[c.IN_ORDER] = i + 1
+    w.h[c.OFFER_COUNT] = i + 1
 
 
 @walk
 def sort_offers(w: Work, need: int) -> None:
-    """Bring the offers into their heaps, and those into theirs."""
-    heaps = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, w.h[c.BY_RULE])) + 1
+    """Sort the offers into their heaps, and the heaps into the heap of heaps."""
+    heaps = at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, w.h[c.COARSEST_SPREAD])) + 1
     for h in range(heaps + 1):
         _put_heap(w, BEGIN, h, 0)
         _put_heap(w, SIZE, h, 0)
-    for i in range(w.h[c.IN_ORDER]):
+    for i in range(w.h[c.OFFER_COUNT]):
         h = _heap_of(w, i) + 1
         _put_heap(w, BEGIN, h, _heap_at(w, BEGIN, h) + 1)
     for h in range(heaps):
         _put_heap(w, BEGIN, h + 1, _heap_at(w, BEGIN, h) + _heap_at(w, BEGIN, h + 1))
-    for i in range(w.h[c.IN_ORDER]):
+    for i in range(w.h[c.OFFER_COUNT]):
         h = _heap_of(w, i)
         size = _heap_at(w, SIZE, h)
         put_offer(w, ORDER, _heap_at(w, BEGIN, h) + size, i)
@@ -143,13 +147,13 @@ def sort_offers(w: Work, need: int) -> None:
 
 @walk
 def _sort_heaps(w: Work, need: int) -> None:
-    """Bring the heaps that are not empty into the order of a heap."""
+    """Sort the heaps that are not empty into the heap of heaps."""
     count = 0
-    for h in range(at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, w.h[c.BY_RULE])) + 1):
+    for h in range(at(w, c.T_DOMAIN_COUNT, at(w, c.SPREAD_TOPOLOGY, w.h[c.COARSEST_SPREAD])) + 1):
         if _heap_at(w, SIZE, h) > 0:
             _put_heap(w, HEAP, count, h)
             count += 1
-    w.h[c.HEAPS] = count
+    w.h[c.OFFER_HEAPS] = count
     for top in range(count // 2 - 1, -1, -1):
         _sink_heap(w, need, top)
 
@@ -157,7 +161,7 @@ def _sort_heaps(w: Work, need: int) -> None:
 @walk
 def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
     """Offer all cohorts that the need may buy from; the most units that a machine of any of them holds."""
-    w.h[c.IN_ORDER] = w.h[c.ASIDE] = 0
+    w.h[c.OFFER_COUNT] = w.h[c.OFFERS_ASIDE] = 0
     most = 0
     start, end = cohort_range(w, need, domain)
     closed = closed_spares(w, need, again)
@@ -175,25 +179,26 @@ def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
 
 @walk
 def note_levels(w: Work, need: int, i: int) -> tuple[bool, bool]:
-    """Note how full the domains of an offer are: (one is fuller than it was sorted by, its heap counts that one)."""
+    """Note how full an offer's domains are: (whether one has filled since it was sorted, whether its heap minds)."""
     spread, shape = at(w, c.N_SPREAD, need), offer_at(w, SHAPE, i)
     start, fuller, counts = at(w, c.T_SPREAD_START, spread), False, False
     for s in range(start, at(w, c.T_SPREAD_START, spread + 1)):
         d = domain_at(w, at(w, c.SPREAD_TOPOLOGY, s), shape)
-        # Machines outside every domain of a preference come last.
+        # A machine outside every domain of a wish comes last.
         level = level_at(w, s - start, d) if d != NONE else at(w, c.N_ASKED, need) + 1
         if level != offer_at(w, LEVELS + s - start, i):
             put_offer(w, LEVELS + s - start, i, level)
             fuller = True
-            counts = counts or s != w.h[c.BY_RULE]
+            counts = counts or s != w.h[c.COARSEST_SPREAD]
     return fuller, counts
 
 
 @walk
 def _comes_first(w: Work, need: int, one: int, other: int, but: int) -> bool:
-    """Whether offer `one` comes before `other`: emptiest domains by the rules, preference, emptiest by wishes, ties.
+    """Whether offer `one` comes before `other`. The spread `but` does not count.
 
-    One spread does not count. Between seats to stand on only ids decide.
+    The order is: emptiest domains by the rules, then what the need prefers, then emptiest domains by the wishes, then
+    how ties are broken between cohorts. Between seats the id of the machine decides right after the rules.
     """
     spread = at(w, c.N_SPREAD, need)
     start, end = at(w, c.T_SPREAD_START, spread), at(w, c.T_SPREAD_START, spread + 1)
@@ -205,7 +210,7 @@ def _comes_first(w: Work, need: int, one: int, other: int, but: int) -> bool:
     if cohort == NONE:
         a, b = at(w, c.S_MACHINE, offer_at(w, SEAT, one)), at(w, c.S_MACHINE, offer_at(w, SEAT, other))
         return at(w, c.M_RANK, a) < at(w, c.M_RANK, b)
-    preferred = prefers(w, need, cohort, rival, _price(w, need, one), _price(w, need, other))
+    preferred = compare_cohorts(w, need, cohort, rival, _price(w, need, one), _price(w, need, other))
     if preferred != 0:
         return preferred < 0
     for s in range(start, end):
@@ -217,7 +222,7 @@ def _comes_first(w: Work, need: int, one: int, other: int, but: int) -> bool:
 
 @walk
 def _price(w: Work, need: int, i: int) -> float:
-    """Effective cost over the share of the gap that one machine of the offer closes."""
+    """Effective cost divided by the units that one machine of the offer gives the need."""
     cohort = offer_at(w, COHORT, i)
     cost = cost_of(w, need, at(w, c.COHORT_PRICE, cohort), at(w, c.COHORT_PROBABILITY, cohort))
     return INFINITE if cost == INFINITE else cost / min(offer_at(w, UNITS, i), at(w, c.N_MISSING, need))
@@ -225,9 +230,9 @@ def _price(w: Work, need: int, i: int) -> float:
 
 @walk
 def _sink(w: Work, need: int, h: int, top: int) -> None:
-    """Let the offer at one place of a heap sink to where none below it comes first."""
+    """Let the offer at place `top` of a heap sink until no offer below it comes first."""
     size, begin = _heap_at(w, SIZE, h), _heap_at(w, BEGIN, h)
-    offer, but = offer_at(w, ORDER, begin + top), w.h[c.BY_RULE]
+    offer, but = offer_at(w, ORDER, begin + top), w.h[c.COARSEST_SPREAD]
     while 2 * top + 1 < size:
         below = 2 * top + 1
         first = offer_at(w, ORDER, begin + below)
@@ -249,8 +254,8 @@ def _first_of(w: Work, h: int) -> int:
 
 @walk
 def _sink_heap(w: Work, need: int, top: int) -> None:
-    """Let the heap at one place of the heap of heaps sink to where none below it comes first."""
-    size, h = w.h[c.HEAPS], _heap_at(w, HEAP, top)
+    """Let the heap at place `top` of the heap of heaps sink until no heap below it comes first."""
+    size, h = w.h[c.OFFER_HEAPS], _heap_at(w, HEAP, top)
     offer = _first_of(w, h)
     while 2 * top + 1 < size:
         below = 2 * top + 1
@@ -268,14 +273,14 @@ def _sink_heap(w: Work, need: int, top: int) -> None:
 
 @walk
 def _sort_first(w: Work, need: int) -> None:
-    """Bring the first offer where it belongs by now."""
+    """Sort the first offer again."""
     _sink(w, need, _heap_at(w, HEAP, ZERO), ZERO)
     _sink_heap(w, need, ZERO)
 
 
 @walk
 def drop_first(w: Work, need: int) -> None:
-    """Take the first offer out of the order."""
+    """Take the first offer out of its heap."""
     h = _heap_at(w, HEAP, ZERO)
     size, begin = _heap_at(w, SIZE, h) - 1, _heap_at(w, BEGIN, h)
     _put_heap(w, SIZE, h, size)
@@ -283,8 +288,8 @@ def drop_first(w: Work, need: int) -> None:
         put_offer(w, ORDER, begin, offer_at(w, ORDER, begin + size))
         _sort_first(w, need)
         return
-    heaps = w.h[c.HEAPS] - 1
-    w.h[c.HEAPS] = heaps
+    heaps = w.h[c.OFFER_HEAPS] - 1
+    w.h[c.OFFER_HEAPS] = heaps
     if heaps > 0:
         _put_heap(w, HEAP, ZERO, _heap_at(w, HEAP, heaps))
         _sink_heap(w, need, ZERO)
@@ -292,17 +297,17 @@ def drop_first(w: Work, need: int) -> None:
 
 @walk
 def first_offer(w: Work, need: int) -> int:
-    """The best offer whose domains may take one unit more, at the top of the order; NONE if there is none."""
-    while w.h[c.HEAPS] > 0:
+    """The best offer whose domains may take one unit more, brought to the top; NONE if there is none."""
+    while w.h[c.OFFER_HEAPS] > 0:
         i = _first_of(w, _heap_at(w, HEAP, ZERO))
         fuller, counts = note_levels(w, need, i)
         if counts:
             _sort_first(w, need)
         elif fuller:
             _sink_heap(w, need, ZERO)
-        elif blocking(w, need, offer_at(w, SHAPE, i)) != NONE:
-            put_offer(w, PUT_ASIDE, w.h[c.ASIDE], i)
-            w.h[c.ASIDE] = w.h[c.ASIDE] + 1
+        elif blocking_domain(w, need, offer_at(w, SHAPE, i)) != NONE:
+            put_offer(w, PUT_ASIDE, w.h[c.OFFERS_ASIDE], i)
+            w.h[c.OFFERS_ASIDE] = w.h[c.OFFERS_ASIDE] + 1
             drop_first(w, need)
         else:
             return i
@@ -310,8 +315,8 @@ def first_offer(w: Work, need: int) -> int:
 
 
 @walk
-def settle_first(w: Work, need: int) -> None:
-    """After a draw from the first offer's cohort: its next machine may come later by id, or there is none."""
+def resort_first(w: Work, need: int) -> None:
+    """After a draw from the first offer's cohort: sort the offer by its next machine, or drop it if there is none."""
     if at(w, c.COHORT_LEFT, offer_at(w, COHORT, _first_of(w, _heap_at(w, HEAP, ZERO)))) > 0:
         _sort_first(w, need)
     else:
@@ -319,8 +324,11 @@ def settle_first(w: Work, need: int) -> None:
 
 
 @walk
-def stand_on_first(w: Work, need: int, seats: int) -> bool:
-    """Place one unit on the first offer's seat; when that is full, its next seat is the next one, if of its shape."""
+def place_on_first(w: Work, need: int, seats: int) -> bool:
+    """Place one unit on the seat of the first offer; False if no offer may take one.
+
+    Behind a full seat the offer goes on with the next seat of its shape.
+    """
     offer = first_offer(w, need)
     if offer == NONE:
         return False
@@ -335,17 +343,17 @@ def stand_on_first(w: Work, need: int, seats: int) -> bool:
         else:
             drop_first(w, need)
     if rose:
-        take_up_again(w, need)
+        restore_aside(w, need)
     return True
 
 
 @walk
-def take_up_again(w: Work, need: int) -> None:
-    """Put those aside back into the order: the emptiest domains hold more now."""
-    if w.h[c.ASIDE] == 0:
+def restore_aside(w: Work, need: int) -> None:
+    """Sort the offers that were put aside into their heaps again, now that the emptiest domains hold more."""
+    if w.h[c.OFFERS_ASIDE] == 0:
         return
-    but = w.h[c.BY_RULE]
-    for i in range(w.h[c.ASIDE]):
+    but = w.h[c.COARSEST_SPREAD]
+    for i in range(w.h[c.OFFERS_ASIDE]):
         offer = offer_at(w, PUT_ASIDE, i)
         h = _heap_of(w, offer)
         begin, place = _heap_at(w, BEGIN, h), _heap_at(w, SIZE, h)
@@ -357,5 +365,5 @@ def take_up_again(w: Work, need: int) -> None:
             put_offer(w, ORDER, begin + place, above)
             place = (place - 1) // 2
         put_offer(w, ORDER, begin + place, offer)
-    w.h[c.ASIDE] = 0
+    w.h[c.OFFERS_ASIDE] = 0
     _sort_heaps(w, need)
