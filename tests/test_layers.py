@@ -114,3 +114,38 @@ def test_a_room_of_the_operator_that_reaches_beside_or_above_itself_fails_the_bu
     result = lint(tree)
     assert result.returncode == 1, result.stdout
     assert "Inside the operator, rooms meet in core" in broken_contracts(result)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("engine/verdicts.py", "import bigfleet.engine.engine", "Inside the engine, tables meet walks in load"),
+        (
+            "engine/tables/needs.py",
+            "import bigfleet.engine.heap.columns",
+            "Inside the engine, tables meet walks in load",
+        ),
+        (
+            "engine/walks/credit.py",
+            "import bigfleet.engine.tables.arrays",
+            "Walks and heap know no table and no record",
+        ),
+        ("engine/heap/values.py", "import bigfleet.engine.records", "Walks and heap know no table and no record"),
+        ("engine/walks/capacity.py", "import bigfleet.engine.walks.phases", "Walks build on each other, phases on top"),
+        (
+            "engine/load/rows.py",
+            "import bigfleet.engine.load.pool",
+            "The layout of the heap is made of parts that do not know each other",
+        ),
+        (
+            "engine/tables/shapes.py",
+            "import bigfleet.engine.tables.needs",
+            "Needs stand on machines, machines on shapes",
+        ),
+    ],
+)
+def test_a_planted_violation_inside_the_engine_fails_the_build(
+    tree: Path, module: str, line: str, contract: str
+) -> None:
+    plant(tree, module, line)
+    assert contract in broken_contracts(lint(tree))

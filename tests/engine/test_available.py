@@ -1,6 +1,7 @@
 """What could still be given: against a count machine by machine on random worlds, and by example."""
 
 import os
+import pickle
 from collections import defaultdict
 from dataclasses import replace
 
@@ -228,6 +229,16 @@ def test_room_is_what_the_clusters_own_daemons_leave() -> None:
     assert found_by(engine, row).room == (("cpu", 5), ("pods", 18))
     assert found_by(engine, other).room == (("cpu", 8), ("pods", 20))
     assert found_by(engine, row).instance_type == "t"
+
+
+def test_asking_changes_nothing() -> None:
+    plain, divisible = need("a", 1, 4), replace(need("b", 1, 4), unit={})
+    machines = [machine(f"m{i}", 8, pods=20) for i in range(3)]
+    daemons = (Daemon({"cpu": 1}, (Requirement(RACK, Op.EXISTS, ()),)),)
+    engine = look_at(fleet(machines, [plain, divisible], [Cluster("a", daemons=daemons)]))
+    before = pickle.dumps(engine)
+    assert available(engine, ["a", "b", "nobody"])["nobody"] == []
+    assert pickle.dumps(engine) == before
 
 
 def test_what_is_held_out_cannot_be_given() -> None:

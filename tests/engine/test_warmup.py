@@ -13,7 +13,7 @@ from bigfleet.engine.warmup import warm_up
 
 
 def entries() -> dict[str, Any]:
-    modules = pkgutil.iter_modules(bigfleet.engine.__path__, "bigfleet.engine.")
+    modules = pkgutil.walk_packages(bigfleet.engine.__path__, "bigfleet.engine.")
     names = {name: value for m in modules for name, value in vars(importlib.import_module(m.name)).items()}
     compiled = {name: value for name, value in names.items() if isinstance(value, Dispatcher)}
     return {name: value for name, value in compiled.items() if isinstance(vars(value)["_cache"], FunctionCache)}
