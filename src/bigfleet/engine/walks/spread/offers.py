@@ -179,7 +179,7 @@ def offer_cohorts(w: Work, need: int, domain: int, again: bool) -> int:
 
 @walk
 def note_levels(w: Work, need: int, i: int) -> tuple[bool, bool]:
-    """Note how full an offer's domains are: (whether one has filled since it was sorted, whether its heap minds)."""
+    """Note how full an offer's domains are: (whether one has filled, whether its heap counts that domain)."""
     spread, shape = at(w, c.N_SPREAD, need), offer_at(w, SHAPE, i)
     start, fuller, counts = at(w, c.T_SPREAD_START, spread), False, False
     for s in range(start, at(w, c.T_SPREAD_START, spread + 1)):
