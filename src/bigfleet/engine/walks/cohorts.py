@@ -138,8 +138,9 @@ def put_back(w: Work, cohort: int, machine: int, head: int) -> None:
 def is_open(w: Work, need: int, cohort: int, again: bool) -> bool:
     """Whether the need may buy from the cohort: the cohort has a machine left that the need's requirements admit.
 
-    A machine that another need has bought in this decision is open only while needs are served `again`, only if buyer
-    and need are of different clusters, and only if the need comes before the buyer and before the need that the machine serves.
+    A machine that another need has bought in this decision is open only while needs are served `again`, and only if
+    buyer and need are of different clusters. The need must also come before the buyer, and before the need that the
+    machine serves.
     """
     if at(w, c.COHORT_LEFT, cohort) <= 0 or not admits(w, need, at(w, c.COHORT_SHAPE, cohort)):
         return False
