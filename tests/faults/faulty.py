@@ -33,8 +33,9 @@ from bigfleet.cli.bigfleet import main  # noqa: E402
 from bigfleet.provider.client import ProviderClient  # noqa: E402
 from bigfleet.shard.execution.commitment import Commitment, Commitments  # noqa: E402
 from bigfleet.shard.execution.effects import Effect, Keep, Outcome  # noqa: E402
-from bigfleet.shard.execution.next_step import Course, Surroundings  # noqa: E402
-from bigfleet.shard.persistence.journal import Batch, Journal  # noqa: E402
+from bigfleet.shard.execution.next_step import NextStep  # noqa: E402
+from bigfleet.shard.persistence.journal import Journal  # noqa: E402
+from bigfleet.shard.persistence.kept import Batch  # noqa: E402
 
 ANY = "any"
 
@@ -87,25 +88,25 @@ def _listen(commands: io.FileIO) -> None:
         obey(line.decode())
 
 
-def _patch_course() -> None:
-    begin, keep, end = Course.__init__, Course.keep, Course.end
+def _patch_next_step() -> None:
+    begin, keep, end = NextStep.__init__, NextStep.keep, NextStep.end
 
-    def begun(self: Course, table: Commitments, surroundings: Surroundings) -> None:
-        begin(self, table, surroundings)
-        _deathbed.commitments = table
+    def begun(self: NextStep, commitments: Commitments, *rest: Any) -> None:
+        begin(self, commitments, *rest)
+        _deathbed.commitments = commitments
 
-    def kept(self: Course, commitment: Commitment) -> Keep:
+    def kept(self: NextStep, commitment: Commitment) -> Keep:
         effect = keep(self, commitment)
         _deathbed.passes(f"{commitment.kind.value}/{commitment.step.value}")
         return effect
 
-    def ended(self: Course, commitment: Commitment, outcome: Outcome, detail: str = "") -> list[Effect]:
+    def ended(self: NextStep, commitment: Commitment, outcome: Outcome, detail: str = "") -> list[Effect]:
         effects = end(self, commitment, outcome, detail)
         _deathbed.passes(f"{commitment.kind.value}/ended")
         return effects
 
     patched: Any = (begun, kept, ended)
-    Course.__init__, Course.keep, Course.end = patched  # type: ignore[method-assign]
+    NextStep.__init__, NextStep.keep, NextStep.end = patched  # type: ignore[method-assign]
 
 
 def _patch_journal() -> None:
@@ -147,7 +148,7 @@ if __name__ == "__main__":
     commands = io.FileIO(0, closefd=False)
     obey(commands.readline().decode())
     threading.Thread(target=_listen, args=[commands], daemon=True).start()
-    _patch_course()
+    _patch_next_step()
     _patch_journal()
     _patch_calls()
     main()

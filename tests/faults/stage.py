@@ -23,7 +23,8 @@ import grpc
 from bigfleet.model.demand.need import Need, Rollup
 from bigfleet.model.demand.profile import Profile, Requirement
 from bigfleet.model.resources import total
-from bigfleet.shard.persistence.journal import Journal, Kept
+from bigfleet.shard.persistence.journal import Journal
+from bigfleet.shard.persistence.kept import Kept
 from bigfleet.shard.supply.stamps import Binding, from_metadata
 from bigfleet.sim.cloud.hosts import beside, existing
 from bigfleet.sim.clusters.cluster import Cluster

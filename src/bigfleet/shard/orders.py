@@ -2,18 +2,18 @@
 
 import msgspec
 
-from bigfleet.shard.execution.effects import Ask
+from bigfleet.shard.execution.effects import ProviderCall
 from bigfleet.shard.sessions.session import Code
 
 
 class MakeCall(msgspec.Struct, frozen=True):
-    """Make a provider's mutating call, and tell the core what came of it, whatever that is."""
+    """Make a mutating call to a provider, and tell the core in every case what came of it."""
 
-    ask: Ask
+    call: ProviderCall
 
 
-class Look(msgspec.Struct, frozen=True):
-    """Get the machine; where that fails, it is asked for again later."""
+class GetMachine(msgspec.Struct, frozen=True):
+    """Get the machine. Where the Get fails, the core orders it again later."""
 
     machine: str
     provider: str
@@ -26,7 +26,7 @@ class WakeWriter(msgspec.Struct, frozen=True):
 
 
 class DecideSoon(msgspec.Struct, frozen=True):
-    """Do not wait for the next cycle that is due, if the rate allows."""
+    """Decide before the next cycle is due, if cycles are not too close together."""
 
 
 class EndStream(msgspec.Struct, frozen=True):
@@ -43,4 +43,4 @@ class StandDown(msgspec.Struct, frozen=True):
     reason: str
 
 
-Order = MakeCall | Look | WakeWriter | DecideSoon | EndStream | StandDown
+Order = MakeCall | GetMachine | WakeWriter | DecideSoon | EndStream | StandDown

@@ -18,11 +18,11 @@ from bigfleet.provider.client import ProviderClient, provider_dialer
 from bigfleet.provider.epoch import EpochFile
 from bigfleet.provider.fencing import Fencing
 from bigfleet.shard.api.admin import Admin
-from bigfleet.shard.api.answers import Desk
+from bigfleet.shard.api.answers import Answers
 from bigfleet.shard.api.inspection import Inspection
 from bigfleet.shard.config import Config
 from bigfleet.shard.core.core import Core
-from bigfleet.shard.core.decisions import Deciding
+from bigfleet.shard.core.decisions import Decisions
 from bigfleet.shard.core.parts import Clocks, Settings
 from bigfleet.shard.persistence.audit_log import AuditLog
 from bigfleet.shard.persistence.journal import Journal
@@ -117,16 +117,16 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         core = Core(settings, epoch.epoch, kept, Clocks(time.monotonic, time.time), metrics)
         shard = Shard(
             core,
-            Deciding(core, config.policy(), dry_run=config.dry_run, interval=config.cycle_interval),
+            Decisions(core, config.policy(), interval=config.cycle_interval),
             clients,
             _Outside(journal, audit, tracing, epoch, fencing),
             config,
         )
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        desk = Desk(shard)
+        answers = Answers(shard)
         shard.streams.add_to(server)
-        Inspection(desk).add_to(server)
-        Admin(desk).add_to(server)
+        Inspection(answers).add_to(server)
+        Admin(answers).add_to(server)
         port = bind(server, config.listen, None if tls is None else tls.server_credentials())
         await server.start()
         stack.push_async_callback(server.stop, _STOP_SECONDS)
@@ -136,11 +136,11 @@ async def serving(config: Config) -> AsyncIterator[Served]:
             "shard_serving",
             address=str(address),
             metrics_port=http.port,
-            epoch=core.epoch,
+            epoch=core.parts.actuation.epoch,
             machines_on_file=len(kept.machines),
             actions_on_file=len(kept.commitments),
             providers=list(clients),
-            paused=core.paused,
+            paused=core.parts.actuation.paused,
             dry_run=config.dry_run,
             tls=tls is not None,
         )
@@ -185,16 +185,16 @@ async def _watch(shard: Shard, readiness: Readiness) -> None:
     """Say whether the shard is ready, for as long as this runs."""
     core = shard.core
     while True:
-        silent = [name for name in core.settings.providers if not core.supply.has_listed(name)]
+        silent = [name for name in core.settings.providers if not core.parts.supply.has_listed(name)]
         if silent and len(silent) == len(core.settings.providers):
             readiness.fail("providers", f"none has listed yet: {', '.join(silent)}")
         else:
             readiness.meet("providers")
-        if core.stood_down:
-            readiness.fail("fencing", core.stood_down)
+        if core.parts.actuation.stood_down:
+            readiness.fail("fencing", core.parts.actuation.stood_down)
         else:
             readiness.meet("fencing")
-        if core.durable:
+        if core.parts.actuation.durable:
             readiness.meet("local file")
         else:
             readiness.fail("local file", "cannot be written; no action starts")

@@ -10,13 +10,13 @@ from bigfleet.model.machine import CapacityType as Type
 from bigfleet.model.machine import Host, Machine, MachineState
 from bigfleet.provider.records import Listing
 from bigfleet.shard.core.core import Core
-from bigfleet.shard.core.decisions import Deciding
+from bigfleet.shard.core.decisions import Decisions
 from bigfleet.shard.core.parts import Clocks, Settings
 from bigfleet.shard.demand.rollup_reader import MAX_NAMES, RollupReader
 from bigfleet.shard.demand.table import SILENT_SECONDS
 from bigfleet.shard.orders import MakeCall
-from bigfleet.shard.persistence.journal import Batch, Kept, Values
-from bigfleet.shard.sessions.session import Ended, Opened
+from bigfleet.shard.persistence.kept import Batch, Kept, Values
+from bigfleet.shard.sessions.session import Opened, SessionEnded
 from bigfleet.shard.supply.stamps import MAX_BYTES, Binding, to_metadata
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.errors import WireError
@@ -76,7 +76,7 @@ def test_rule_18_a_dry_run_does_nothing_even_to_a_failed_machine() -> None:
         for _ in range(200):
             time.now += 10
             shard.tick()
-        calls.append(any(isinstance(order, MakeCall) for order in shard.orders))
+        calls.append(any(isinstance(order, MakeCall) for order in shard.parts.orders))
     assert calls == [True, False]
 
 
@@ -85,7 +85,7 @@ def test_rule_18_a_pause_by_an_admin_keeps_its_reason_for_the_next_life() -> Non
     shard = core(time)
     shard.pause("maintenance, ask dana")
     again = core(time, after(time, shard.take_batch()))
-    assert (again.paused, again.pause_reason) == (True, "maintenance, ask dana")
+    assert (again.parts.actuation.paused, again.parts.actuation.pause_reason) == (True, "maintenance, ask dana")
 
 
 def test_rule_11_silence_counts_across_restarts() -> None:
@@ -93,20 +93,20 @@ def test_rule_11_silence_counts_across_restarts() -> None:
     for _ in range(5):
         shard = core(time, kept)
         if kept is NOTHING:
-            shard.said([Opened("c", frozenset(), replaced=False), Ended("c")])
+            shard.said([Opened("c", frozenset(), replaced=False), SessionEnded("c")])
         for _ in range(20):
             time.now += SILENT_SECONDS / 40
             shard.tick()
         kept = after(time, shard.take_batch())
-    assert shard.demand.silent(time.now) == ["c"]
+    assert shard.parts.demand.silent(time.now) == ["c"]
 
 
 def test_rule_11_a_cluster_without_machines_is_forgotten_at_once() -> None:
     time = Time()
     shard = core(time)
-    shard.said([Opened("c", frozenset(), replaced=False), Ended("c")])
+    shard.said([Opened("c", frozenset(), replaced=False), SessionEnded("c")])
     assert shard.forget("c") == 0
-    assert list(shard.demand) == []
+    assert list(shard.parts.demand) == []
     assert shard.take_batch().clusters == {"c": None}
 
 
@@ -128,7 +128,7 @@ def test_a_cluster_hears_that_a_machine_has_left_it_and_not_what_it_is_to_anothe
     listed(shard, machine(S.DRAINING, "c"))
     shard.said([Opened("c", frozenset(), replaced=False)])
     listed(shard, found)
-    frame = shard.talk.outboxes["c"].take()
+    frame = shard.parts.sender.outboxes["c"].take()
     assert frame is not None
     assert frame.node_state_update.state == told.value
 
@@ -142,7 +142,7 @@ def test_a_stamp_that_passes_the_gate_can_be_written_whenever_that_is(length: in
     key = NeedKey("f" * 32, "g" * length, (("cpu", 1000),))
     stamp = Stamp(key, 100, PenaltyBucket.ZERO, PenaltyBucket.ZERO, 7)
     action = Action(Kind.BOOTSTRAP, "m", "c", "because", 0, stamp)
-    deciding = Deciding(shard, Policy(), dry_run=False)
+    deciding = Decisions(shard, Policy())
     if deciding._fate(action) == "decided":
         to_metadata(Binding(stamp, "eu-1", 2**62, int(time.now)))
 

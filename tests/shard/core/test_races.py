@@ -10,12 +10,12 @@ from bigfleet.model.machine import Call, CapacityType, Host, Machine, MachineSta
 from bigfleet.provider.records import Ack, Answer, Listing
 from bigfleet.shard.core.core import Core
 from bigfleet.shard.core.parts import Clocks, Settings
-from bigfleet.shard.execution.commitment import Commitment, Step
-from bigfleet.shard.execution.effects import Ask
-from bigfleet.shard.execution.lifecycle import Problem
-from bigfleet.shard.orders import Look, MakeCall
-from bigfleet.shard.persistence.journal import Kept, Values
-from bigfleet.shard.sessions.session import BlobAnswered, Ended, Opened
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.effects import Problem, ProviderCall
+from bigfleet.shard.execution.steps import Step
+from bigfleet.shard.orders import GetMachine, MakeCall
+from bigfleet.shard.persistence.kept import Kept, Values
+from bigfleet.shard.sessions.session import BlobAnswered, NodeDrained, Opened, SessionEnded
 from bigfleet.shard.supply.stamps import Binding, to_metadata
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -60,13 +60,13 @@ class World:
 
     @property
     def state(self) -> MachineState:
-        found = self.core.supply.find(M)
+        found = self.core.parts.supply.find(M)
         assert found is not None
         return found.state
 
     @property
     def commitment(self) -> Commitment:
-        found = self.core.execute.get(M)
+        found = self.core.parts.commitments.get(M)
         assert found is not None
         return found
 
@@ -85,23 +85,23 @@ class World:
         assert self.core.commit(Action(kind, M, cluster, "because", 600, goal), self.now)
         self.core.begin([M])
 
-    def calls(self) -> list[Ask]:
-        made = [order.ask for order in self.core.orders if isinstance(order, MakeCall)]
-        self.core.orders.clear()
+    def calls(self) -> list[ProviderCall]:
+        made = [order.call for order in self.core.parts.orders if isinstance(order, MakeCall)]
+        self.core.parts.orders.clear()
         return made
 
-    def call(self) -> Ask:
+    def call(self) -> ProviderCall:
         (ask,) = self.calls()
         return ask
 
     def looks(self) -> bool:
-        return any(isinstance(order, Look) for order in self.core.orders)
+        return any(isinstance(order, GetMachine) for order in self.core.parts.orders)
 
-    def blob(self, ttl_seconds: int = 0) -> Ask:
+    def blob(self, ttl_seconds: int = 0) -> ProviderCall:
         self.core.said([BlobAnswered("prod", self.commitment.request_id, b"x", ttl_seconds)])
         return self.call()
 
-    def lost(self, ask: Ask) -> None:
+    def lost(self, ask: ProviderCall) -> None:
         self.core.call_failed(ask, Problem.UNAVAILABLE, "no answer")
 
     def configuring(self) -> None:
@@ -115,7 +115,7 @@ def test_rule_6_a_get_that_began_before_a_row_does_not_undo_it() -> None:
     world.configuring()
     world.now = 1061.2
     world.listed(machine(S.CONFIGURED))
-    world.core.orders.clear()
+    world.core.parts.orders.clear()
     world.got(machine(S.CONFIGURING), began=1061.1)
     assert world.state is S.CONFIGURED
     assert world.looks()
@@ -126,7 +126,7 @@ def test_rule_1_a_machine_out_of_failed_is_not_deleted_on_the_word_of_an_old_get
     world.now = 1000.2
     world.listed(machine(S.IDLE))
     world.got(machine(S.FAILED), began=1000.1)
-    world.core.orders.clear()
+    world.core.parts.orders.clear()
     world.now += 61
     world.core.tick()
     assert world.calls() == []
@@ -152,7 +152,7 @@ def test_rule_6_a_drain_of_ours_that_get_showed_is_not_told_as_the_providers() -
     world.opened("old", "node_drained")
     world.opened("prod")
     world.begin(Kind.PREEMPT)
-    world.core.executed(world.core.execute.node_drained(world.commitment.instruction_id, world.now))
+    world.core.said([NodeDrained("old", world.commitment.instruction_id, M, empty=True, reason="")])
     ask = world.call()
     world.now = 1001.0
     world.lost(ask)
@@ -162,7 +162,7 @@ def test_rule_6_a_drain_of_ours_that_get_showed_is_not_told_as_the_providers() -
     world.now = 1003.0
     world.listed(machine(S.DRAINING, "old"))
     assert (world.commitment.kind, world.commitment.cluster) == (Kind.PREEMPT, "prod")
-    assert M not in world.core.taken_back
+    assert not world.core.parts.supply.is_taken_back(M)
 
 
 def test_rule_9_a_get_from_before_a_call_does_not_settle_its_doubt() -> None:
@@ -172,7 +172,7 @@ def test_rule_9_a_get_from_before_a_call_does_not_settle_its_doubt() -> None:
     ask = world.call()
     world.now = 1000.3
     world.lost(ask)
-    world.core.orders.clear()
+    world.core.parts.orders.clear()
     world.got(machine(S.SPECULATIVE), began=1000.1)
     assert world.looks()
     assert world.calls() == []
@@ -181,7 +181,7 @@ def test_rule_9_a_get_from_before_a_call_does_not_settle_its_doubt() -> None:
 def test_rule_11_a_reclaim_that_was_decided_as_its_session_ended_is_not_carried_out_later() -> None:
     world = World(S.CONFIGURED)
     world.opened("prod", "node_drained")
-    world.core.said([Ended("prod")])
+    world.core.said([SessionEnded("prod")])
     world.begin(Kind.RECLAIM)
     for _ in range(40):
         world.now += 10
@@ -199,8 +199,8 @@ def test_rule_21_the_end_of_an_older_session_does_not_close_the_newer() -> None:
     outputs = first.read(b"\xff" * 100_000)
     world.core.said(second.received(hello))
     world.core.said(outputs)
-    assert world.core.sessions.of("prod") is second
-    assert world.core.demand.has_session("prod")
+    assert world.core.parts.sessions.of("prod") is second
+    assert world.core.parts.demand.has_session("prod")
 
 
 def test_rule_2_a_machine_taken_back_after_a_configure_without_answer_is_told() -> None:
@@ -216,7 +216,7 @@ def test_rule_2_a_machine_taken_back_after_a_configure_without_answer_is_told() 
     world.got(machine(S.DRAINING), began=world.now)
     assert (world.commitment.kind, world.commitment.leaves) == (Kind.RECLAIM, "prod")
     assert world.commitment.instruction_id
-    assert M in world.core.taken_back
+    assert world.core.parts.supply.is_taken_back(M)
 
 
 @pytest.mark.parametrize("by_get", [False, True])
@@ -235,22 +235,22 @@ def test_rule_10_an_epoch_from_before_is_a_floor_whoever_shows_it_first(by_get: 
         world.got(row, began=world.now)
     else:
         world.listed(row, full=True)
-    assert not world.core.stood_down
-    assert world.core.supply.highest_epoch == 9
+    assert not world.core.parts.actuation.stood_down
+    assert world.core.parts.supply.highest_epoch == 9
 
 
 def test_rule_8_an_operator_that_was_away_has_made_no_bootstrap_error() -> None:
     world = World(S.IDLE)
     world.opened("prod")
     world.begin(Kind.BOOTSTRAP)
-    world.core.said([Ended("prod")])
+    world.core.said([SessionEnded("prod")])
     world.now += 31
     world.core.tick()
     world.opened("prod")
-    assert world.core.holdouts.held_out("prod", world.now) == {}
+    assert world.core.parts.holdouts.held_out("prod", world.now) == {}
     world.now += 31
     world.core.tick()
-    assert world.core.holdouts.held_out("prod", world.now)
+    assert world.core.parts.holdouts.held_out("prod", world.now)
 
 
 def test_rule_15_user_data_that_expired_while_its_call_waited_is_not_sent() -> None:

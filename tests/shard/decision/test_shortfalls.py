@@ -11,24 +11,24 @@ from bigfleet.shard.decision.shortfalls import (
     ESCALATED_AFTER,
     PRIORITY_CLASSES,
     TOP,
-    Ledger,
-    Report,
-    Short,
+    ShortfallReport,
+    Shortfalls,
+    ShortNeed,
 )
 
 
-def short(name: str = "web", cluster: str = "c", *, priority: int = 0, cpu: int = 1, group: str = "") -> Short:
-    return Short(cluster, NeedKey(name, group, (("cpu", 1),)), priority, (("cpu", cpu),))
+def short(name: str = "web", cluster: str = "c", *, priority: int = 0, cpu: int = 1, group: str = "") -> ShortNeed:
+    return ShortNeed(cluster, NeedKey(name, group, (("cpu", 1),)), priority, (("cpu", cpu),))
 
 
-def run(ledger: Ledger, *needs: Short, times: int = 1) -> Report:
+def run(ledger: Shortfalls, *needs: ShortNeed, times: int = 1) -> ShortfallReport:
     for _ in range(times - 1):
         ledger.cycle(needs)
     return ledger.cycle(needs)
 
 
 def test_a_need_ages_by_one_a_cycle_while_it_is_short_and_is_gone_when_met() -> None:
-    ledger, need = Ledger(), short()
+    ledger, need = Shortfalls(), short()
     ages = []
     for there in (True, True, True, False, True):
         ledger.cycle([need] if there else [])
@@ -37,7 +37,7 @@ def test_a_need_ages_by_one_a_cycle_while_it_is_short_and_is_gone_when_met() -> 
 
 
 def test_needs_age_apart_by_cluster_and_key() -> None:
-    ledger = Ledger()
+    ledger = Shortfalls()
     run(ledger, short(cluster="a"), short(cluster="b"), times=3)
     run(ledger, short(cluster="a"), short(cluster="b", group="g"))
     assert ledger.age("a", short().key) == 4
@@ -46,8 +46,8 @@ def test_needs_age_apart_by_cluster_and_key() -> None:
 
 
 def test_equal_fingerprints_are_summed_over_clusters_and_sizes() -> None:
-    small = Short("b", NeedKey("web", "", (("memory", 2),)), 5, (("memory", 7),))
-    report = run(Ledger(), short(cpu=3, priority=5), short(cluster="b", cpu=4, priority=5), small)
+    small = ShortNeed("b", NeedKey("web", "", (("memory", 2),)), 5, (("memory", 7),))
+    report = run(Shortfalls(), short(cpu=3, priority=5), short(cluster="b", cpu=4, priority=5), small)
     (entry,) = report.entries
     assert (entry.fingerprint, entry.priority, entry.needs) == ("web", 5, 3)
     assert entry.deficit == (("cpu", 7), ("memory", 7))
@@ -55,20 +55,20 @@ def test_equal_fingerprints_are_summed_over_clusters_and_sizes() -> None:
 
 
 def test_an_entry_is_as_old_as_the_oldest_of_its_needs() -> None:
-    ledger = Ledger()
+    ledger = Shortfalls()
     run(ledger, short(cluster="old"), times=4)
     (entry,) = run(ledger, short(cluster="new"), short(cluster="old")).entries
     assert entry.age == 5
 
 
 def test_an_entry_is_escalated_after_five_cycles() -> None:
-    ledger = Ledger()
+    ledger = Shortfalls()
     escalated = [run(ledger, short()).entries[0].escalated for _ in range(ESCALATED_AFTER + 1)]
     assert escalated == [False] * ESCALATED_AFTER + [True]
 
 
 def test_the_top_hundred_are_those_of_highest_priority_then_age() -> None:
-    ledger = Ledger()
+    ledger = Shortfalls()
     crowd = [short(f"f{i:03}", priority=i % 2) for i in range(2 * TOP + 50)]
     run(ledger, short("f101", priority=1), short("f100", priority=0))
     report = run(ledger, *crowd)
@@ -80,7 +80,7 @@ def test_the_top_hundred_are_those_of_highest_priority_then_age() -> None:
 
 
 def test_the_three_oldest_are_named_whatever_their_priority() -> None:
-    ledger = Ledger()
+    ledger = Shortfalls()
     run(ledger, short("old", priority=-5))
     run(ledger, short("old", priority=-5), short("b"), short("a"))
     report = run(
@@ -90,7 +90,7 @@ def test_the_three_oldest_are_named_whatever_their_priority() -> None:
 
 
 def test_nothing_short_is_a_report_of_nothing() -> None:
-    report = Ledger().cycle([])
+    report = Shortfalls().cycle([])
     assert (report.count, report.oldest, report.entries) == (0, (), ())
     assert set(report.by_priority.values()) == set(report.by_age.values()) == {0}
 
@@ -103,12 +103,12 @@ def test_priorities_are_counted_as_the_contract_names_their_classes() -> None:
         "critical": (1_000_000, 2**31 - 1),
     }
     for name, priorities in classes.items():
-        report = run(Ledger(), *(short(str(priority), priority=priority) for priority in priorities))
+        report = run(Shortfalls(), *(short(str(priority), priority=priority) for priority in priorities))
         assert report.by_priority == dict.fromkeys(PRIORITY_CLASSES, 0) | {name: len(priorities)}
 
 
 def test_ages_are_counted_as_the_contract_names_their_buckets() -> None:
-    ledger, seen = Ledger(), []
+    ledger, seen = Shortfalls(), []
     for _ in range(301):
         (bucket,) = (name for name, count in ledger.cycle([short()]).by_age.items() if count)
         seen.append(bucket)
@@ -127,8 +127,8 @@ NEEDS = st.builds(
 
 
 @given(st.lists(st.lists(NEEDS, unique_by=lambda need: (need.cluster, need.key)), max_size=12))
-def test_a_report_adds_up_and_ages_are_runs_of_cycles(cycles: list[list[Short]]) -> None:
-    ledger = Ledger()
+def test_a_report_adds_up_and_ages_are_runs_of_cycles(cycles: list[list[ShortNeed]]) -> None:
+    ledger = Shortfalls()
     for n, needs in enumerate(cycles, 1):
         report = ledger.cycle(needs)
         assert report.count == len(needs) == sum(report.by_priority.values()) == sum(report.by_age.values())
@@ -148,6 +148,6 @@ def test_a_report_adds_up_and_ages_are_runs_of_cycles(cycles: list[list[Short]])
 
 
 def test_in_an_early_cycle_nothing_ages_and_what_is_new_is_one_cycle_old() -> None:
-    ledger, need = Ledger(), Short("c", NeedKey("f", "", (("cpu", 1000),)), 100, (("cpu", 1000),))
+    ledger, need = Shortfalls(), ShortNeed("c", NeedKey("f", "", (("cpu", 1000),)), 100, (("cpu", 1000),))
     assert [ledger.cycle([need], early=early).by_age["1-9"] for early in (True, False, True, True)] == [1] * 4
     assert ledger.age("c", need.key) == 2

@@ -7,17 +7,19 @@ from bigfleet.engine.records import Action, Kind, Stamp
 from bigfleet.model.demand.need import NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import Call, CapacityType, Host, Machine, MachineState
-from bigfleet.shard.execution.commitment import Commitment, Step
+from bigfleet.shard.execution.commitment import Commitment
 from bigfleet.shard.execution.effects import (
-    Ask,
     Effect,
     Ended,
     Held,
     HoldOut,
     Keep,
     Outcome,
+    Problem,
+    ProviderCall,
 )
-from bigfleet.shard.execution.lifecycle import EMPTY_GRACE_SECONDS, Execute, Problem
+from bigfleet.shard.execution.steps import EMPTY_GRACE_SECONDS, Step
+from tests.shard.execution.alone import LifecycleAlone
 
 S = MachineState
 BOUND = frozenset({S.CONFIGURING, S.CONFIGURED, S.DRAINING})
@@ -46,7 +48,7 @@ class World:
         self.sessions, self.bypass, self.reports = set(sessions), False, True
         self.ids = itertools.count(1)
         self.now = 1000.0
-        self.execute = Execute(self, BLOB_SECONDS)
+        self.execute = LifecycleAlone(self, BLOB_SECONDS)
         self.is_(state, cluster)
 
     # Surroundings
@@ -117,7 +119,7 @@ class World:
     def restart(self, paused: bool = False) -> list[Effect]:
         """A new life with what the old one wrote down; its clock goes on, as if no time had passed."""
         left = list(self.execute)
-        self.execute = Execute(self, BLOB_SECONDS)
+        self.execute = LifecycleAlone(self, BLOB_SECONDS)
         if paused:
             self.execute.pause(self.now)
         return self.execute.restore(left, self.now)
@@ -140,5 +142,5 @@ def held(effects: list[Effect]) -> list[Held]:
     return [effect.held for effect in effects if isinstance(effect, HoldOut)]
 
 
-DRAIN_EMPTY = Ask(M, P, Call.DRAIN, grace_seconds=EMPTY_GRACE_SECONDS)
-CONFIGURE = Ask(M, P, Call.CONFIGURE, "prod", stamp(7), b"blob")
+DRAIN_EMPTY = ProviderCall(M, P, Call.DRAIN, grace_seconds=EMPTY_GRACE_SECONDS)
+CONFIGURE = ProviderCall(M, P, Call.CONFIGURE, "prod", stamp(7), b"blob")

@@ -5,15 +5,14 @@ import itertools
 import pytest
 
 from bigfleet.model.machine import Call, CapacityType, Host, Machine, MachineState
-from bigfleet.shard.execution.effects import Ask, Instruct, Settle
-from bigfleet.shard.execution.lifecycle import EMPTY_GRACE_SECONDS, Problem
-from bigfleet.shard.execution.next_step import TAKEN_BACK_GRACE_SECONDS
+from bigfleet.shard.execution.effects import Instruct, Problem, ProviderCall, Settle
 from bigfleet.shard.execution.recovery import (
     FIRST_SECONDS,
     Alert,
     Effect,
-    Recovery,
 )
+from bigfleet.shard.execution.steps import EMPTY_GRACE_SECONDS, TAKEN_BACK_GRACE_SECONDS
+from tests.shard.execution.alone import RecoveryAlone
 
 S = MachineState
 M, P = "m-1", "sim"
@@ -29,7 +28,7 @@ class World:
         self.ids = itertools.count(1)
         self.now = 1000.0
         self.fenced: set[str] = set()
-        self.recovery = Recovery(self, self.fenced)
+        self.recovery = RecoveryAlone(self, self.fenced)
         assert self.fails(cluster, host) == []
 
     # Surroundings
@@ -117,11 +116,11 @@ class World:
         raise AssertionError(f"nothing for {most} s")
 
 
-DRAIN = Ask(M, P, Call.DRAIN, grace_seconds=GRACE)
-DRAIN_EMPTY = Ask(M, P, Call.DRAIN, grace_seconds=EMPTY_GRACE_SECONDS)
-DRAIN_NOBODY = Ask(M, P, Call.DRAIN)
-DELETE = Ask(M, P, Call.DELETE)
-CREATE = Ask(M, P, Call.CREATE)
+DRAIN = ProviderCall(M, P, Call.DRAIN, grace_seconds=GRACE)
+DRAIN_EMPTY = ProviderCall(M, P, Call.DRAIN, grace_seconds=EMPTY_GRACE_SECONDS)
+DRAIN_NOBODY = ProviderCall(M, P, Call.DRAIN)
+DELETE = ProviderCall(M, P, Call.DELETE)
+CREATE = ProviderCall(M, P, Call.CREATE)
 HINDRANCES = pytest.mark.parametrize("what", ["committed", "unusable", "file", "paused"])
 TELL = Instruct("old", "id-1", M, GRACE)
 

@@ -4,19 +4,24 @@ import pytest
 
 from bigfleet.engine.records import Kind
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.shard.execution.commitment import Step
 from bigfleet.shard.execution.effects import (
-    Ask,
     Held,
     Instruct,
     Outcome,
+    Problem,
+    ProviderCall,
     RequestBlob,
     Settle,
     WithdrawBlob,
     WithdrawInstruction,
 )
-from bigfleet.shard.execution.lifecycle import DRAIN_SLACK_SECONDS, EMPTY_GRACE_SECONDS, Problem
-from bigfleet.shard.execution.next_step import CALL_SECONDS, TAKEN_BACK_GRACE_SECONDS
+from bigfleet.shard.execution.steps import (
+    CALL_SECONDS,
+    DRAIN_SLACK_SECONDS,
+    EMPTY_GRACE_SECONDS,
+    TAKEN_BACK_GRACE_SECONDS,
+    Step,
+)
 from tests.shard.execution.one_action import (
     ACTIONS,
     CONFIGURE,
@@ -35,7 +40,7 @@ from tests.shard.execution.one_action import (
 
 def test_a_slot_is_created_and_bootstrapped() -> None:
     world = World(S.SPECULATIVE)
-    assert without_keeps(world.start(Kind.PROVISION)) == [Ask(M, P, Call.CREATE)]
+    assert without_keeps(world.start(Kind.PROVISION)) == [ProviderCall(M, P, Call.CREATE)]
     assert without_keeps(world.acked(S.CREATING)) == []
     assert without_keeps(world.moved(S.IDLE)) == [RequestBlob("prod", "id-1", M, stamp(7))]
     assert without_keeps(world.execute.blob_answered("id-1", b"blob", 0, world.now)) == [CONFIGURE]
@@ -57,7 +62,7 @@ def test_a_victim_is_emptied_by_its_operator_drained_and_bootstrapped_for_anothe
 
 def test_a_release_and_a_reclaim_end_where_they_were_to_go() -> None:
     world = World(S.IDLE)
-    assert without_keeps(world.start(Kind.DELETE)) == [Ask(M, P, Call.DELETE)]
+    assert without_keeps(world.start(Kind.DELETE)) == [ProviderCall(M, P, Call.DELETE)]
     assert outcome(world.acked(S.SPECULATIVE)) is Outcome.SUCCESS
     world = World(S.CONFIGURED)
     world.start(Kind.RECLAIM)
@@ -124,7 +129,7 @@ def test_rule_1_a_machine_that_fails_ends_its_commitment_and_nothing_is_asked_of
     failed = world.moved(S.FAILED)
     assert outcome(failed) is Outcome.FAILED
     assert held(failed) == ([Held.MACHINE, Held.CREATE] if step is Step.CREATING else [Held.MACHINE])
-    assert not [effect for effect in failed if isinstance(effect, Ask)]
+    assert not [effect for effect in failed if isinstance(effect, ProviderCall)]
 
 
 @pytest.mark.parametrize(
@@ -212,12 +217,12 @@ def test_a_reclaim_does_not_follow_its_machine_to_another_cluster() -> None:
 def test_rule_2_a_host_that_is_gone_is_created_anew_and_its_operators_are_told() -> None:
     world = World(S.IDLE)
     world.start(Kind.BOOTSTRAP)
-    assert without_keeps(world.moved(S.SPECULATIVE)) == [WithdrawBlob("prod", "id-1"), Ask(M, P, Call.CREATE)]
+    assert without_keeps(world.moved(S.SPECULATIVE)) == [WithdrawBlob("prod", "id-1"), ProviderCall(M, P, Call.CREATE)]
     world = World(S.CONFIGURED)
     world.start(Kind.PREEMPT)
     withdrawn, ask = without_keeps(world.moved(S.SPECULATIVE))
     assert isinstance(withdrawn, WithdrawInstruction)
-    assert ask == Ask(M, P, Call.CREATE)
+    assert ask == ProviderCall(M, P, Call.CREATE)
 
 
 def test_rule_3_an_ack_that_does_not_fit_drops_the_commitment_and_the_machine_is_looked_at() -> None:
@@ -257,7 +262,7 @@ def test_rule_6_a_row_moves_nothing_while_a_call_or_a_doubt_is_open() -> None:
     assert world.moved(S.IDLE) == []
     world.lost()
     assert world.moved(S.CREATING) == []
-    assert without_keeps(world.got(S.SPECULATIVE)) == [Ask(M, P, Call.CREATE)]
+    assert without_keeps(world.got(S.SPECULATIVE)) == [ProviderCall(M, P, Call.CREATE)]
 
 
 def test_rule_6_a_get_that_finds_nothing_ends_the_commitment() -> None:
@@ -289,7 +294,7 @@ def test_rule_6_a_time_out_ends_the_commitment_and_no_more(
     over = world.later(1)
     assert outcome(over) is Outcome.TIMEOUT
     assert held(over) == [Held.MACHINE]
-    assert not [effect for effect in over if isinstance(effect, Ask | Settle)]
+    assert not [effect for effect in over if isinstance(effect, ProviderCall | Settle)]
 
 
 def test_rule_6_a_call_that_has_not_come_back_is_never_joined_by_a_second() -> None:

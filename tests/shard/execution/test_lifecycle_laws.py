@@ -14,20 +14,22 @@ from bigfleet.model.demand.need import NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import ASKS, UNASKED, Call, CapacityType, Host, Machine, MachineState, can, check
 from bigfleet.provider.acks import SHOWN, misfit
-from bigfleet.shard.execution.commitment import CALLING, Commitment, Step
+from bigfleet.shard.execution.commitment import Commitment
 from bigfleet.shard.execution.effects import (
-    Ask,
     Effect,
     Ended,
     Instruct,
     Keep,
     Outcome,
+    Problem,
+    ProviderCall,
     RequestBlob,
     Settle,
     WithdrawBlob,
     WithdrawInstruction,
 )
-from bigfleet.shard.execution.lifecycle import Execute, Problem
+from bigfleet.shard.execution.steps import CALLING, Step
+from tests.shard.execution.alone import LifecycleAlone
 
 S = MachineState
 BOUND = frozenset({S.CONFIGURING, S.CONFIGURED, S.DRAINING})
@@ -74,7 +76,7 @@ def moved_to(before: Machine, state: MachineState) -> Machine:
 class OnItsWay:
     """A call, and what the provider made of it; None until it has arrived there."""
 
-    ask: Ask
+    ask: ProviderCall
     sequence: int
     answer: "Machine | Problem | None" = None
 
@@ -137,7 +139,7 @@ class Life:
         self.goals: dict[str, tuple[str, Stamp]] = {}
         # Of which a goal is on its way to the file; until it is there they go on without.
         self.aimed: set[str] = set()
-        self.execute = Execute(self, BLOB_SECONDS)
+        self.execute = LifecycleAlone(self, BLOB_SECONDS)
 
     def byte(self) -> int:
         return next(self.story, 0)
@@ -192,7 +194,7 @@ class Life:
                     self.unsettled.discard(commitment.machine)
                     if outcome is Outcome.SUCCESS:
                         self.judge_success(commitment)
-                case Ask():
+                case ProviderCall():
                     self.judge_ask(effect)
                     self.calls[effect.machine] = OnItsWay(effect, next(self.counter))
                 case Settle(name):
@@ -217,7 +219,7 @@ class Life:
         assert asked not in self.ever, "an id is used twice"
         self.ever.add(asked)
 
-    def judge_ask(self, ask: Ask) -> None:
+    def judge_ask(self, ask: ProviderCall) -> None:
         now = self.seen[ask.machine]
         assert not self.paused, "rule 18: a pause sends no mutating call"
         assert ask.machine not in self.calls, "a second call before the first was answered"
@@ -447,14 +449,14 @@ class Life:
         assert all(each.step is Step.DECIDED for each in self.execute if each.machine not in self.durable)
         self.kept = {name: each for name, each in self.kept.items() if name in self.durable}
         self.sessions, self.left_at = set(), dict.fromkeys(CLUSTERS, self.now)
-        self.execute = Execute(self, BLOB_SECONDS)
+        self.execute = LifecycleAlone(self, BLOB_SECONDS)
         if self.paused:
             self.execute.pause(self.now)
         self.unsettled = set(self.kept)
         self.aimed.clear()
         self.take(self.execute.restore(list(self.kept.values()), self.now))
         assert self.gets == {each.machine for each in self.execute}, "rule 9: every one is settled by a Get"
-        again = Execute(self, BLOB_SECONDS)
+        again = LifecycleAlone(self, BLOB_SECONDS)
         again.restore(self.execute, self.now)
         assert list(again) == list(self.execute), "what a restart changes, the next would change again"
         self.kept = {each.machine: each for each in self.execute}

@@ -5,20 +5,18 @@ import pytest
 
 from bigfleet.engine.records import Kind
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.shard.execution.commitment import Step
 from bigfleet.shard.execution.effects import (
-    Ask,
     Effect,
     Held,
     Instruct,
     Outcome,
+    ProviderCall,
     RequestBlob,
     Settle,
     WithdrawBlob,
     WithdrawInstruction,
 )
-from bigfleet.shard.execution.lifecycle import EMPTY_GRACE_SECONDS
-from bigfleet.shard.execution.next_step import CALL_SECONDS
+from bigfleet.shard.execution.steps import CALL_SECONDS, EMPTY_GRACE_SECONDS, Step
 from tests.shard.execution.one_action import (
     BLOB_SECONDS,
     CONFIGURE,
@@ -62,7 +60,7 @@ def test_rule_12_a_cluster_without_a_session_is_not_drained_until_it_may_be_pass
     assert without_keeps(world.start(Kind.RECLAIM)) == []
     assert world.later(200) == []
     world.bypass = True
-    assert without_keeps(world.later(1)) == [Ask(M, P, Call.DRAIN, grace_seconds=GRACE)]
+    assert without_keeps(world.later(1)) == [ProviderCall(M, P, Call.DRAIN, grace_seconds=GRACE)]
 
 
 def test_rule_12_an_operator_that_comes_back_is_told_instead() -> None:
@@ -77,7 +75,7 @@ def test_rule_12_an_instruction_sent_before_the_loss_runs_its_grace_out() -> Non
     world.start(Kind.PREEMPT)
     world.sessions.clear()
     assert world.later(GRACE - 1) == []
-    assert without_keeps(world.later(1)) == [Ask(M, P, Call.DRAIN)]
+    assert without_keeps(world.later(1)) == [ProviderCall(M, P, Call.DRAIN)]
 
 
 def test_rule_14_an_instruction_is_replayed_until_its_drain_ends_with_the_grace_that_remains() -> None:
@@ -97,7 +95,7 @@ def test_rule_14_an_instruction_is_replayed_until_its_drain_ends_with_the_grace_
 def test_rule_14_grace_over_a_preempt_goes_on_and_a_reclaim_is_given_up() -> None:
     world = World(S.CONFIGURED)
     world.start(Kind.PREEMPT)
-    assert without_keeps(world.later(GRACE)) == [Ask(M, P, Call.DRAIN)]
+    assert without_keeps(world.later(GRACE)) == [ProviderCall(M, P, Call.DRAIN)]
     world = World(S.CONFIGURED)
     world.start(Kind.RECLAIM)
     over = world.later(GRACE)
@@ -121,7 +119,7 @@ def test_rule_14_a_strangers_operator_has_said_all_with_its_ack_and_the_rest_of_
     world.start(Kind.RECLAIM)
     world.now += 100
     assert without_keeps(world.execute.reclaim_acked("id-1", world.now)) == [
-        Ask(M, P, Call.DRAIN, grace_seconds=GRACE - 100)
+        ProviderCall(M, P, Call.DRAIN, grace_seconds=GRACE - 100)
     ]
 
 
@@ -132,7 +130,7 @@ def test_rule_14_a_lost_drain_of_an_empty_node_is_not_given_the_whole_grace_agai
     world.lost()
     world.now += 10
     assert without_keeps(world.got(S.CONFIGURED)) == [
-        Ask(M, P, Call.DRAIN, grace_seconds=EMPTY_GRACE_SECONDS - 10),
+        ProviderCall(M, P, Call.DRAIN, grace_seconds=EMPTY_GRACE_SECONDS - 10),
     ]
 
 

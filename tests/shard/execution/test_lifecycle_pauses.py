@@ -5,15 +5,15 @@ import pytest
 from bigfleet.engine.records import Kind
 from bigfleet.model.machine import Call
 from bigfleet.shard.execution.effects import (
-    Ask,
     Ended,
     Instruct,
     Outcome,
+    ProviderCall,
     RequestBlob,
     Settle,
     WithdrawInstruction,
 )
-from bigfleet.shard.execution.next_step import CALL_SECONDS, TAKEN_BACK_GRACE_SECONDS
+from bigfleet.shard.execution.steps import CALL_SECONDS, TAKEN_BACK_GRACE_SECONDS
 from tests.shard.execution.one_action import ACTIONS, M, P, S, World, outcome, stamp, without_keeps
 
 
@@ -47,7 +47,7 @@ def test_rule_18_what_became_durable_in_a_pause_begins_after_it() -> None:
     world.execute.decided(ACTIONS[Kind.PROVISION], world.now)
     world.execute.pause(world.now)
     assert without_keeps(world.execute.begin([M], world.now)) == []
-    assert without_keeps(world.execute.resume(world.now)) == [Ask(M, P, Call.CREATE)]
+    assert without_keeps(world.execute.resume(world.now)) == [ProviderCall(M, P, Call.CREATE)]
 
 
 def test_rule_18_a_pause_stops_time_outs() -> None:

@@ -5,19 +5,20 @@ import pytest
 
 from bigfleet.engine.records import Kind
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.shard.execution.commitment import Commitment, Step, resumed
+from bigfleet.shard.execution.commitment import Commitment, resumed
 from bigfleet.shard.execution.effects import (
-    Ask,
-    Incident,
+    Fenced,
     Instruct,
     Keep,
     Outcome,
+    Problem,
+    ProviderCall,
     RequestBlob,
     Settle,
     WithdrawInstruction,
 )
-from bigfleet.shard.execution.lifecycle import EMPTY_GRACE_SECONDS, Execute, Problem
-from bigfleet.shard.execution.next_step import CALL_SECONDS
+from bigfleet.shard.execution.steps import CALL_SECONDS, EMPTY_GRACE_SECONDS, Step
+from tests.shard.execution.alone import LifecycleAlone
 from tests.shard.execution.one_action import (
     ACTIONS,
     BLOB_SECONDS,
@@ -56,7 +57,7 @@ def test_rule_9_what_an_earlier_life_began_is_settled_by_get_before_anything_is_
         case _:
             effects = world.execute.pause(world.now) + world.execute.resume(world.now)
     assert set(map(type, without_keeps(effects))) <= {Settle}
-    assert without_keeps(world.got(S.SPECULATIVE)) == [Ask(M, P, Call.CREATE)]
+    assert without_keeps(world.got(S.SPECULATIVE)) == [ProviderCall(M, P, Call.CREATE)]
 
 
 @pytest.mark.parametrize("word", ["drained", "acked", "deadline"])
@@ -74,9 +75,9 @@ def test_rule_9_no_operators_word_makes_a_call_before_the_get(word: str, state: 
         case _:
             effects = world.later(GRACE)
     assert without_keeps(effects) == [Settle(M, P)]
-    asks = [effect for effect in world.got(state) if isinstance(effect, Ask)]
+    asks = [effect for effect in world.got(state) if isinstance(effect, ProviderCall)]
     grace = {"drained": EMPTY_GRACE_SECONDS, "acked": GRACE, "deadline": 0}[word]
-    assert asks == ([Ask(M, P, Call.DRAIN, grace_seconds=grace)] if state is S.CONFIGURED else [])
+    assert asks == ([ProviderCall(M, P, Call.DRAIN, grace_seconds=grace)] if state is S.CONFIGURED else [])
 
 
 def test_rule_9_a_row_does_not_stand_for_the_get_and_the_get_is_asked_for_until_it_comes() -> None:
@@ -127,10 +128,10 @@ def test_rule_10_a_machine_fenced_twice_stops_the_shard() -> None:
     world = World(S.SPECULATIVE)
     world.start(Kind.PROVISION)
     first = world.execute.call_failed(M, Problem.FENCED, "newer token")
-    assert first[0] == Incident(M, "newer token", stop=False)
+    assert first[0] == Fenced(M, "newer token", stop=False)
     assert outcome(first) is Outcome.FENCED
     world.start(Kind.PROVISION)
-    assert world.execute.call_failed(M, Problem.FENCED, "again")[0] == Incident(M, "again", stop=True)
+    assert world.execute.call_failed(M, Problem.FENCED, "again")[0] == Fenced(M, "again", stop=True)
 
 
 def test_rule_10_an_ack_in_between_means_that_nobody_newer_is_there() -> None:
@@ -142,7 +143,7 @@ def test_rule_10_an_ack_in_between_means_that_nobody_newer_is_there() -> None:
     world.moved(S.FAILED)
     world.is_(S.SPECULATIVE)
     world.start(Kind.PROVISION)
-    assert world.execute.call_failed(M, Problem.FENCED, "once")[0] == Incident(M, "once", stop=False)
+    assert world.execute.call_failed(M, Problem.FENCED, "once")[0] == Fenced(M, "once", stop=False)
 
 
 @pytest.mark.parametrize(("away", "left"), [(-50.0, 400), (0.0, 400), (150.0, 250), (9999.0, 0)])
@@ -153,7 +154,7 @@ def test_rule_19_after_a_restart_a_grace_counts_the_time_away_and_all_else_resum
     back = resumed(commitment, world.now + GRACE - 400, away, 5.0)
     assert back.deadline - 5.0 == left
     assert 5.0 - back.began == 5.0 - back.decided == GRACE - 400
-    world.execute = Execute(world, BLOB_SECONDS)
+    world.execute = LifecycleAlone(world, BLOB_SECONDS)
     world.execute.restore([back], 5.0)
     (instruct,) = world.execute.unanswered("old", 5.0)
     assert isinstance(instruct, Instruct)
@@ -165,7 +166,7 @@ def test_rule_19_a_call_that_ran_before_a_restart_does_not_begin_its_time_anew()
     world.start(Kind.PROVISION)
     world.acked(S.CREATING)
     (commitment,) = world.execute
-    world.execute = Execute(world, BLOB_SECONDS)
+    world.execute = LifecycleAlone(world, BLOB_SECONDS)
     world.now, written = 50.0, world.now + CALL_SECONDS - 60
     world.execute.restore([resumed(commitment, written, 7 * 3600.0, world.now)], world.now)
     world.got(S.CREATING)
@@ -243,4 +244,4 @@ def test_rule_9_a_goal_that_could_not_be_written_is_not_the_next_commitments() -
     world.execute.decided(ACTIONS[Kind.BOOTSTRAP], world.now)
     world.moved(S.IDLE)
     assert world.execute.released([M]) == []
-    assert without_keeps(world.start(Kind.DELETE)) == [Ask(M, P, Call.DELETE)]
+    assert without_keeps(world.start(Kind.DELETE)) == [ProviderCall(M, P, Call.DELETE)]

@@ -3,16 +3,15 @@
 import pytest
 
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.shard.execution.effects import Ask, Incident, Instruct, Settle, WithdrawInstruction
-from bigfleet.shard.execution.lifecycle import Problem
+from bigfleet.shard.execution.effects import Fenced, Instruct, Problem, ProviderCall, Settle, WithdrawInstruction
 from bigfleet.shard.execution.recovery import (
     ALERT_SECONDS,
     FIRST_SECONDS,
     LONGEST_SECONDS,
     Alert,
     Recovered,
-    Recovery,
 )
+from tests.shard.execution.alone import RecoveryAlone
 from tests.shard.execution.one_failure import (
     CREATE,
     DELETE,
@@ -34,7 +33,9 @@ from tests.shard.execution.one_failure import (
     ("cluster", "host", "ask"),
     [("old", True, DRAIN), ("", True, DELETE), ("", False, DELETE), ("old", False, DELETE)],
 )
-def test_rule_1_drain_where_a_cluster_and_a_host_are_set_else_delete(cluster: str, host: bool, ask: Ask) -> None:
+def test_rule_1_drain_where_a_cluster_and_a_host_are_set_else_delete(
+    cluster: str, host: bool, ask: ProviderCall
+) -> None:
     world = World(cluster, host)
     assert world.later(FIRST_SECONDS - 1) == []
     assert not world.recovery.busy(M)
@@ -46,7 +47,7 @@ def test_rule_1_drain_where_a_cluster_and_a_host_are_set_else_delete(cluster: st
     ("cluster", "first", "other"), [("old", DRAIN, DELETE), ("", DELETE, DRAIN_NOBODY)], ids=["bound", "unbound"]
 )
 def test_rule_1_unimplemented_falls_to_the_other_call_at_once_and_then_waits(
-    cluster: str, first: Ask, other: Ask
+    cluster: str, first: ProviderCall, other: ProviderCall
 ) -> None:
     world = World(cluster)
     assert world.first() == [first]
@@ -59,7 +60,7 @@ def test_rule_1_unimplemented_falls_to_the_other_call_at_once_and_then_waits(
     ("cluster", "first", "other"), [("old", DRAIN, DELETE), ("", DELETE, DRAIN_NOBODY)], ids=["bound", "unbound"]
 )
 def test_rule_1_aborted_falls_to_the_other_call_once_a_get_shows_the_machine_failed_still(
-    cluster: str, first: Ask, other: Ask
+    cluster: str, first: ProviderCall, other: ProviderCall
 ) -> None:
     world = World(cluster)
     assert world.first() == [first]
@@ -214,7 +215,7 @@ def test_a_machine_that_comes_back_with_another_provider_is_recovered_there() ->
     world.recovery.failed(world.is_(S.FAILED, "old"), "other", world.now)
     world.refused(Problem.NOT_FOUND)
     world.got()
-    assert world.later(2 * FIRST_SECONDS) == [Ask(M, "other", Call.DRAIN, grace_seconds=GRACE)]
+    assert world.later(2 * FIRST_SECONDS) == [ProviderCall(M, "other", Call.DRAIN, grace_seconds=GRACE)]
 
 
 def test_an_answer_to_no_call_is_no_news() -> None:
@@ -294,21 +295,21 @@ def test_rule_10_a_machine_fenced_twice_stops_the_shard_whoever_made_the_calls()
     world = World()
     world.first()
     incident, settle = world.refused(Problem.FENCED)
-    assert isinstance(incident, Incident)
+    assert isinstance(incident, Fenced)
     assert (incident.machine, incident.stop, settle) == (M, False, Settle(M, P))
     assert "Drain" in incident.text
     assert world.fenced == {M}
     world.got()
     assert world.waits() == 2 * FIRST_SECONDS
     incident, _ = world.refused(Problem.FENCED)
-    assert isinstance(incident, Incident)
+    assert isinstance(incident, Fenced)
     assert incident.stop
 
     world = World()
     world.fenced.add(M)
     world.first()
     incident, _ = world.refused(Problem.FENCED)
-    assert isinstance(incident, Incident)
+    assert isinstance(incident, Fenced)
     assert incident.stop, "execute was fenced before, and this is the second time"
 
 
@@ -377,7 +378,7 @@ def test_rule_18_what_fails_in_a_pause_is_tried_a_minute_after_it() -> None:
 def test_rule_19_nothing_is_kept_and_a_restart_begins_with_the_first_sight() -> None:
     world = World(ready=True)
     world.first()
-    world.recovery = Recovery(world, set())
+    world.recovery = RecoveryAlone(world, set())
     assert world.recovery.unanswered("old", world.now) == world.recovery.node_drained("id-1", world.now) == []
     assert world.later(LONGEST_SECONDS) == []
     world.fails()

@@ -20,8 +20,7 @@ from bigfleet.model.machine import (
     check,
     check_invariants,
 )
-from bigfleet.shard.execution.effects import Ask, Incident, Instruct, Settle, WithdrawInstruction
-from bigfleet.shard.execution.lifecycle import Problem
+from bigfleet.shard.execution.effects import Fenced, Instruct, Problem, ProviderCall, Settle, WithdrawInstruction
 from bigfleet.shard.execution.recovery import (
     ALERT_SECONDS,
     FIRST_SECONDS,
@@ -29,8 +28,8 @@ from bigfleet.shard.execution.recovery import (
     Alert,
     Effect,
     Recovered,
-    Recovery,
 )
+from tests.shard.execution.alone import RecoveryAlone
 
 S = MachineState
 BOUND = frozenset({S.CONFIGURING, S.CONFIGURED, S.DRAINING})
@@ -86,7 +85,7 @@ class Life:
 
     def start(self) -> None:
         """A new life, which knows nothing of the one before."""
-        self.calls: dict[str, Ask] = {}
+        self.calls: dict[str, ProviderCall] = {}
         self.gets: set[str] = set()
         self.told: dict[str, tuple[str, str]] = {}
         # When the grace of what was told is over; at once where the node is empty.
@@ -100,7 +99,7 @@ class Life:
         self.round: dict[str, tuple[Call, ...]] = {}
         self.falls: set[str] = set()
         self.doubtful: set[str] = set()
-        self.recovery = Recovery(self, self.fenced)
+        self.recovery = RecoveryAlone(self, self.fenced)
 
     def byte(self) -> int:
         return next(self.story, 0)
@@ -158,7 +157,7 @@ class Life:
     def take(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Ask(name):
+                case ProviderCall(name):
                     self.judge_ask(effect)
                     self.calls[name] = effect
                 case Settle(name):
@@ -187,7 +186,7 @@ class Life:
                 case Recovered(name):
                     assert self.seen[name].state not in UNDER_WAY | {S.FAILED}, "taken for recovered on its way"
                     self.alerted.discard(name)
-                case Incident(name, _, stop):
+                case Fenced(name, _, stop):
                     assert stop == (name in self.was_fenced), "rule 10: twice on one machine, no more and no less"
 
     def judge_free(self, name: str) -> None:
@@ -203,7 +202,7 @@ class Life:
     def judge_wait(self, name: str) -> None:
         assert self.running() - self.alone[name] >= FIRST_SECONDS, "rule 1: tried again at once"
 
-    def judge_ask(self, ask: Ask) -> None:
+    def judge_ask(self, ask: ProviderCall) -> None:
         name, now = ask.machine, self.seen[ask.machine]
         self.judge_free(name)
         assert can(ask.call, now.state, now.host is not None), f"{ask.call} is not legal"
@@ -299,7 +298,7 @@ class Life:
         self.take(self.recovery.acknowledged(name, self.now))
         assert name not in self.fenced
 
-    def arrives(self, ask: Ask) -> Problem | None:
+    def arrives(self, ask: ProviderCall) -> Problem | None:
         """The provider does what it is asked, or says why not."""
         name, before = ask.machine, self.truth.get(ask.machine)
         if before is None:

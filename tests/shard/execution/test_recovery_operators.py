@@ -3,8 +3,7 @@
 import pytest
 
 from bigfleet.model.machine import Call, MachineState
-from bigfleet.shard.execution.effects import Ask, Instruct, Settle, WithdrawInstruction
-from bigfleet.shard.execution.lifecycle import Problem
+from bigfleet.shard.execution.effects import Instruct, Problem, ProviderCall, Settle, WithdrawInstruction
 from bigfleet.shard.execution.recovery import (
     FIRST_SECONDS,
     Recovered,
@@ -34,14 +33,16 @@ def test_rule_14_when_the_grace_is_over_the_provider_drains_with_none() -> None:
     world = World(ready=True)
     world.first()
     world.session = False
-    assert world.later(GRACE) == [Ask(M, P, Call.DRAIN)]
+    assert world.later(GRACE) == [ProviderCall(M, P, Call.DRAIN)]
 
 
 def test_rule_14_an_operator_that_stops_leaves_the_rest_of_the_grace_to_the_provider() -> None:
     world = World(ready=True)
     world.first()
     world.now += 20
-    assert world.recovery.node_not_drained("id-1", world.now) == [Ask(M, P, Call.DRAIN, grace_seconds=GRACE - 20)]
+    assert world.recovery.node_not_drained("id-1", world.now) == [
+        ProviderCall(M, P, Call.DRAIN, grace_seconds=GRACE - 20)
+    ]
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -50,7 +51,7 @@ def test_rule_14_a_strangers_operator_has_said_all_with_its_ack(reports: bool) -
     world.reports = reports
     world.first()
     world.now += 20
-    rest = [Ask(M, P, Call.DRAIN, grace_seconds=GRACE - 20)]
+    rest = [ProviderCall(M, P, Call.DRAIN, grace_seconds=GRACE - 20)]
     assert world.recovery.reclaim_acked("id-1", world.now) == ([] if reports else rest)
 
 

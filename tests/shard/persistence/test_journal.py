@@ -28,10 +28,12 @@ from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.shard.decision.holdouts import KeptHold, KeptHoldOuts, KeptShape
 from bigfleet.shard.demand.table import KeptCluster
-from bigfleet.shard.execution.commitment import Commitment, Step
-from bigfleet.shard.execution.effects import Ask, Effect, Keep
-from bigfleet.shard.execution.lifecycle import Execute
-from bigfleet.shard.persistence.journal import Batch, Journal, JournalError, Kept, Values
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.effects import Effect, Keep, ProviderCall
+from bigfleet.shard.execution.steps import Step
+from bigfleet.shard.persistence.journal import Journal, JournalError
+from bigfleet.shard.persistence.kept import Batch, Kept, Values
+from tests.shard.execution.alone import LifecycleAlone
 from tests.shared.program import child
 
 KEY = NeedKey("5f0c" * 8, "gang-7", (("cpu", 4000), ("memory", 2**24)))
@@ -504,11 +506,11 @@ class TestSecrets:
     def test_a_commitment_through_which_user_data_went_does_not_hold_it(self, path: Path) -> None:
         secret = "token-0123456789abcdef"
         idle = msgspec.structs.replace(MACHINE, state=MachineState.IDLE, cluster="", shard_metadata={})
-        execute = Execute(_Surroundings(idle), 60.0)
+        execute = LifecycleAlone(_Surroundings(idle), 60.0)
         effects: list[Effect] = execute.decided(Action(Kind.BOOTSTRAP, "m-1", "prod", "short", 0, STAMP), 1.0)
         effects += execute.begin(["m-1"], 2.0)
         effects += execute.blob_answered("id-1", secret.encode(), 0, 3.0)
-        assert [effect.blob for effect in effects if isinstance(effect, Ask)] == [secret.encode()]
+        assert [effect.blob for effect in effects if isinstance(effect, ProviderCall)] == [secret.encode()]
         with opened(path) as journal:
             for effect in effects:
                 if isinstance(effect, Keep):

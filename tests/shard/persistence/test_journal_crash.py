@@ -22,8 +22,10 @@ from bigfleet.model.demand.need import NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 from bigfleet.shard.demand.table import KeptCluster
-from bigfleet.shard.execution.commitment import Commitment, Step
-from bigfleet.shard.persistence.journal import Batch, Journal, Kept, Values
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.steps import Step
+from bigfleet.shard.persistence.journal import Journal
+from bigfleet.shard.persistence.kept import Batch, Kept, Values
 from tests.shared.program import child
 
 KEY = NeedKey("5f0c" * 8, "", (("cpu", 4000),))

@@ -26,9 +26,8 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import demand
 from bigfleet.providerkit.backend import Change
 from bigfleet.shard.demand.table import AWAY_SECONDS
-from bigfleet.shard.execution.commitment import CALLING, Commitment, Step
-from bigfleet.shard.execution.lifecycle import DRAIN_SLACK_SECONDS
-from bigfleet.shard.execution.next_step import CALL_SECONDS
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.steps import CALL_SECONDS, CALLING, DRAIN_SLACK_SECONDS, Step
 from bigfleet.shard.supply.stamps import number_of
 from bigfleet.sim import clock
 from bigfleet.sim.cloud.config import CloudConfig
@@ -192,7 +191,7 @@ class Day:
         for sky in self.rig.skies.values():
             sky.calm()
         self._start()
-        if self.rig.core.paused:
+        if self.rig.core.parts.actuation.paused:
             self.rig.core.resume()
 
     async def _scale(self) -> None:
@@ -259,12 +258,12 @@ class Day:
             self._start()
 
     async def _pause(self) -> None:
-        if self.rig.is_up() and not self.rig.core.paused:
+        if self.rig.is_up() and not self.rig.core.parts.actuation.paused:
             self.happened["pause"] += 1
-            await self._durably(lambda: self.rig.life.desk.pause("an incident"))
+            await self._durably(lambda: self.rig.life.answers.pause("an incident"))
             await asyncio.sleep(self.rng.uniform(30, 1200))
             if self.rig.is_up():
-                await self._durably(self.rig.life.desk.resume)
+                await self._durably(self.rig.life.answers.resume)
 
     async def _break_disk(self) -> None:
         self.happened["disk full"] += 1
@@ -302,9 +301,13 @@ class Day:
         cluster = operator.cluster.id
         operator.leave()
         await asyncio.sleep(20.0)
-        if self.rig.is_up() and cluster in self.rig.core.demand and not self.rig.core.demand.has_session(cluster):
+        if (
+            self.rig.is_up()
+            and cluster in self.rig.core.parts.demand
+            and not self.rig.core.parts.demand.has_session(cluster)
+        ):
             self.happened["cluster forgotten"] += 1
-            await self._durably(lambda: self.rig.life.desk.forget(cluster))
+            await self._durably(lambda: self.rig.life.answers.forget(cluster))
             await asyncio.sleep(self.rng.choice((60.0, 1800.0)))
         operator.online = True
 
@@ -381,10 +384,10 @@ class Day:
 
     def _check_commitments(self) -> None:
         core = self.rig.core
-        if core.paused:
+        if core.parts.actuation.paused:
             return
         now = core.clocks.now()
-        for each in core.execute:
+        for each in core.parts.commitments:
             taken, most = now - each.began, _longest(each) + 3 * CYCLE
             assert taken <= most, f"{each.step} for {taken:.0f} s: {each}"
             if each.step is Step.INSTRUCTED:
@@ -393,12 +396,12 @@ class Day:
     def _check_drain(self, machine: str) -> None:
         """A drain is asked for: nobody's pods are killed, and nobody is passed by, without a right to it."""
         core = self.rig.core
-        commitment, known = core.execute.get(machine), core.supply.find(machine)
+        commitment, known = core.parts.commitments.get(machine), core.parts.supply.find(machine)
         if commitment is None or known is None or not known.cluster:
             return
         cluster = known.cluster
-        if not core.demand.has_session(cluster):
-            away = core.demand.away_seconds(cluster, core.clocks.now())
+        if not core.parts.demand.has_session(cluster):
+            away = core.parts.demand.away_seconds(cluster, core.clocks.now())
             assert commitment.instruction_id or away >= AWAY_SECONDS, (
                 f"{cluster} is away for {away:.0f} s: {commitment}"
             )
@@ -410,9 +413,9 @@ class Day:
         """No machine is known that is none; once all providers have listed, none is unknown."""
         core = self.rig.core
         there = {entry.id for provider in self.rig.providers.values() for entry in provider.ledger}
-        known = {machine.id for machine in core.supply.machines()}
+        known = {machine.id for machine in core.parts.supply.machines()}
         assert known <= there
-        if all(map(core.supply.has_listed, self.rig.providers)):
+        if all(map(core.parts.supply.has_listed, self.rig.providers)):
             assert known == there, there - known
 
     # Rest.
@@ -420,16 +423,16 @@ class Day:
     def unrest(self) -> str:
         """What is still to be done, or nothing."""
         core = self.rig.core
-        if core.stood_down:
-            return core.stood_down
+        if core.parts.actuation.stood_down:
+            return core.parts.actuation.stood_down
         for provider in self.rig.providers.values():
             for entry in provider.ledger:
-                known = core.supply.find(entry.id)
+                known = core.parts.supply.find(entry.id)
                 if known is None or known.state is not entry.state or known.cluster != entry.cluster:
                     return f"{entry.id} is {entry.state.label}, known as {known}"
                 if entry.state not in (S.SPECULATIVE, S.IDLE, S.CONFIGURED):
                     return f"{entry.id} is {entry.state.label}: {entry.last_error}"
-        for each in core.execute:
+        for each in core.parts.commitments:
             return f"{each}"
         return ""
 
@@ -472,16 +475,18 @@ class Day:
         """Where nothing is bound and nothing is wanted, nothing is remembered of what was."""
         core, kept = self.rig.core, self.rig.disk.load()
         left = {
-            "commitments": len(core.execute),
-            "requests": len(core.books._requests) + len(core.books._request_of),
-            "instructions": len(core.books._instructions),
-            "doubts": len(list(core.supply.doubts())),
-            "recoveries": len(core.recovery._cases),
-            "holdings": len(core.holdings._machines) + len(core.holdings._clusters),
-            "nodes": len(core.readiness.latched()) + len(core.readiness._unseen) + len(core.readiness._early),
-            "unready": len(core.unready) + len(core.taken_back) + len(core.unsettled_at_start),
-            "timings": len(core.timings._since),
-            "frames": sum(map(len, core.talk.outboxes.values())),
+            "commitments": len(core.parts.commitments),
+            "requests": len(core.parts.requests),
+            "doubts": len(list(core.parts.supply.doubts())),
+            "recoveries": len(core.parts.recovery._cases),
+            "machine index": len(core.parts.machine_index._machines) + len(core.parts.machine_index._clusters),
+            "nodes": len(core.parts.readiness.latched())
+            + len(core.parts.readiness._unseen)
+            + len(core.parts.readiness._early),
+            "unready": len(core.parts.readiness.to_drain()) + len(core.parts.supply._taken_back),
+            "unsettled": core.parts.startup.unsettled,
+            "durations": len(core.parts.durations._since),
+            "frames": sum(map(len, core.parts.sender.outboxes.values())),
             "calls": sum(calls.waiting for calls in self.rig.shard.calls.values()),
             "on file": len(kept.commitments) + len(kept.machines) + len(kept.ready),
         }

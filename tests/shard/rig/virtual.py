@@ -21,12 +21,13 @@ from bigfleet.provider.records import Ack, Answer, MachinePage
 from bigfleet.providerkit.backend import Change, Notice
 from bigfleet.providerkit.provider import Provider
 from bigfleet.providerkit.store import MemoryStore
-from bigfleet.shard.api.answers import Desk
+from bigfleet.shard.api.answers import Answers
 from bigfleet.shard.core.core import Core
-from bigfleet.shard.core.decisions import Deciding
+from bigfleet.shard.core.decisions import Decisions
 from bigfleet.shard.core.parts import Clocks, Settings
 from bigfleet.shard.persistence.audit_log import Record
-from bigfleet.shard.persistence.journal import Batch, Journal, JournalError, Kept
+from bigfleet.shard.persistence.journal import Journal, JournalError
+from bigfleet.shard.persistence.kept import Batch, Kept
 from bigfleet.shard.shell.shard import Shard
 from bigfleet.sim.cloud.backend import CloudBackend
 from bigfleet.sim.cloud.config import CloudConfig, Failures
@@ -335,9 +336,9 @@ class Life:
         clocks = Clocks(lambda: loop.time() - begins, lambda: WALL + loop.time())
         settings = Settings(SHARD, tuple(clients), 30.0, 600.0, paused, dry_run)
         self.core = Core(settings, rig.epoch, rig.disk.load(), clocks, ShardMetrics(CollectorRegistry()))
-        deciding = Deciding(self.core, rig.policy, dry_run=dry_run)
+        deciding = Decisions(self.core, rig.policy)
         self.shard = Shard(self.core, deciding, clients, _Outside(rig, self.fencing), rig.times)
-        self.desk = Desk(self.shard)
+        self.answers = Answers(self.shard)
         self._server = _Server()
         self.shard.streams.add_to(cast("grpc.aio.Server", self._server))
         # In order: a set of tasks has another one each time.

@@ -101,7 +101,7 @@ def calls(rig: Rig, call: str, since: float = 0.0) -> list[Made]:
 
 async def settled(rig: Rig, within: float = 600.0) -> None:
     """Wait until nothing is under way."""
-    await rig.until(lambda: not len(rig.core.execute), within)
+    await rig.until(lambda: not len(rig.core.parts.commitments), within)
 
 
 async def serving(rig: Rig, cluster: str, machines: int, within: float = 300.0) -> None:

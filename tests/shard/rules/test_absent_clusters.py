@@ -50,7 +50,7 @@ async def test_rule_11_what_has_not_reached_a_provider_is_dropped_with_its_sessi
         prod = join(rig, "prod", 2)
         await rig.until(lambda: entries(rig, S.CREATING), 30)
         prod.leave()
-        await rig.until(lambda: not len(rig.core.execute), 240)
+        await rig.until(lambda: not len(rig.core.parts.commitments), 240)
         assert not calls(rig, "Configure")
         # The machines that were made meanwhile are nobody's, and go back.
         await rig.until(lambda: len(entries(rig, S.SPECULATIVE)) == 6, 900)
@@ -65,9 +65,9 @@ async def test_rule_11_forgetting_a_cluster_gives_its_machines_back() -> None:
         await serving(rig, "prod", 3)
         prod.leave()
         await asyncio.sleep(30)
-        assert await rig.life.desk.forget("prod") == 3
+        assert await rig.life.answers.forget("prod") == 3
         await rig.until(lambda: len(entries(rig, S.SPECULATIVE)) == 4, 1800)
-        assert list(rig.core.demand) == []
+        assert list(rig.core.parts.demand) == []
 
 
 @virtually

@@ -41,7 +41,7 @@ async def test_rule_9_where_the_file_cannot_be_written_no_action_starts_and_none
         prod.cluster.world.scale("web", 3)
         await asyncio.sleep(300)
         assert rig.made[made:] == []
-        assert len(rig.core.execute) == 0
+        assert len(rig.core.parts.commitments) == 0
         rig.disk.broken = False
         await serving(rig, "prod", 3)
 
@@ -72,7 +72,7 @@ async def test_rule_9_a_decision_that_became_durable_is_carried_out_by_the_next_
         rig.work_seconds = lambda: 3.0
         join(rig, "prod", 1)
         # Written down, and not begun yet.
-        await rig.until(lambda: len(rig.core.execute), 20, every=0.5)
+        await rig.until(lambda: len(rig.core.parts.commitments), 20, every=0.5)
         assert not rig.made
         await rig.crash()
         rig.work_seconds = lambda: 0.0
@@ -161,7 +161,7 @@ async def test_rule_10_a_later_life_seen_on_any_machine_stops_this_one_for_good(
         rival = msgspec.structs.replace(theirs, epoch=theirs.epoch + 5)
         metadata = to_metadata(rival)
         await rig.providers["sim"].apply(machine, lambda entry: msgspec.structs.replace(entry, metadata=metadata))
-        await rig.until(lambda: rig.core.stood_down, 60)
+        await rig.until(lambda: rig.core.parts.actuation.stood_down, 60)
         await rig.until(lambda: prod.line is None, 10)
         made = len(rig.made)
         prod.cluster.world.scale("web", 4)
@@ -173,7 +173,7 @@ async def test_rule_10_a_later_life_seen_on_any_machine_stops_this_one_for_good(
         await rig.crash()
         rig.start()
         await serving(rig, "prod", 4)
-        assert rig.core.epoch > rival.epoch
+        assert rig.core.parts.actuation.epoch > rival.epoch
 
 
 @virtually
@@ -190,8 +190,8 @@ async def test_rule_10_fenced_twice_on_one_machine_with_fresh_sequences_stops_th
         join(rig, "prod", 1)
         await rig.until(lambda: len(calls(rig, "Create")) == 1, 30)
         await asyncio.sleep(1)
-        assert not rig.core.stood_down
-        await rig.until(lambda: rig.core.stood_down, 300)
+        assert not rig.core.parts.actuation.stood_down
+        await rig.until(lambda: rig.core.parts.actuation.stood_down, 300)
         assert len(calls(rig, "Create")) == 2
         await asyncio.sleep(600)
         assert len(calls(rig, "Create")) == 2
@@ -207,8 +207,8 @@ async def test_rule_10_a_ghost_of_an_earlier_life_stops_once_it_sees_the_newer_o
         # It still believes in its sessions, and in what it was doing.
         ghost = rig.haunt()
         await serving(rig, "prod", 3)
-        await rig.until(lambda: ghost.core.stood_down, 60)
-        assert not rig.core.stood_down
+        await rig.until(lambda: ghost.core.parts.actuation.stood_down, 60)
+        assert not rig.core.parts.actuation.stood_down
         prod.cluster.world.scale("web", 2)
         await serving(rig, "prod", 2)
         await rig.until(lambda: len(entries(rig, S.SPECULATIVE)) == 4, 900)

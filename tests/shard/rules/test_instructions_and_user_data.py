@@ -166,8 +166,8 @@ async def test_rule_16_a_pause_does_not_keep_such_a_machine_for_ever() -> None:
         # Drained on instruction, which a pause calls off: afterwards it must be thought of again.
         prod.mutes = frozenset({"node_drained"})
         await rig.until(lambda: prod.of("reclaim_instruction"), 900)
-        await rig.life.desk.pause("an incident")
+        await rig.life.answers.pause("an incident")
         await asyncio.sleep(60)
         prod.mutes, prod.cluster.habits = frozenset(), Habits()
-        await rig.life.desk.resume()
+        await rig.life.answers.resume()
         await rig.until(lambda: rig.providers["sim"].ledger.get(phantom).state is S.SPECULATIVE, 1800)

@@ -73,7 +73,7 @@ async def test_rule_2_nor_after_a_restart_while_it_still_drains() -> None:
         await serving(rig, "prod", 2)
         taken = bound(rig, "prod")[0]
         await rig.strike(taken, Change.TAKEN_BACK)
-        await rig.until(lambda: len(rig.core.execute) > 0, 15)
+        await rig.until(lambda: len(rig.core.parts.commitments) > 0, 15)
         await asyncio.sleep(11)
         began = now()
         await rig.crash()
@@ -93,7 +93,7 @@ async def test_rule_3_a_machine_that_another_has_configured_meanwhile_is_not_tak
         await rig.providers["sim"].ask(Request(call=Call.CONFIGURE, machine=theirs, cluster="prod"))
         await rig.until(lambda: any(each.outcome == "mismatch" for each in rig.audit), 60)
         await settled(rig)
-        known = rig.core.supply.find(theirs)
+        known = rig.core.parts.supply.find(theirs)
         assert known is not None
         assert known.shard_metadata == {}
         # It serves the cluster all the same, so nothing else was bought.
@@ -108,7 +108,7 @@ async def test_rule_5_a_second_provider_with_the_same_ids_is_never_called() -> N
         await serving(rig, "prod", 2)
         await asyncio.sleep(120)
         assert {entry.state for entry in rig.providers["twin"].ledger} == {S.SPECULATIVE}
-        assert len(rig.core.supply) == 2
+        assert len(rig.core.parts.supply) == 2
 
 
 @virtually
@@ -144,7 +144,7 @@ async def test_rule_6_a_create_that_takes_too_long_is_given_up_and_its_host_goes
         await asyncio.sleep(29 * 60)
         assert len(calls(rig, "Create")) == 1
         await serving(rig, "prod", 1, 180)
-        known = rig.core.supply.find("slow-000000")
+        known = rig.core.parts.supply.find("slow-000000")
         assert known is not None
         assert known.state is S.CREATING
         await rig.until(lambda: rig.providers["sim"].ledger.get("slow-000000").state is S.IDLE, 1800)
@@ -154,13 +154,13 @@ async def test_rule_6_a_create_that_takes_too_long_is_given_up_and_its_host_goes
 @virtually
 async def test_rule_7_a_list_that_lacks_half_a_fleet_is_believed_the_third_time() -> None:
     async with fleet(machines=20, times=Times(full_list_interval=60.0)) as rig:
-        await rig.until(lambda: len(rig.core.supply) == 20, 30)
+        await rig.until(lambda: len(rig.core.parts.supply) == 20, 30)
         ledger = rig.providers["sim"].ledger
         offers = list(await rig.skies["sim"].offers())
         ledger.offer(offers[:10])
         await asyncio.sleep(130)
-        assert len(rig.core.supply) == 20
-        await rig.until(lambda: len(rig.core.supply) == 10, 120)
+        assert len(rig.core.parts.supply) == 20
+        await rig.until(lambda: len(rig.core.parts.supply) == 10, 120)
 
 
 @virtually
@@ -193,11 +193,11 @@ async def test_rule_7_a_bound_machine_goes_only_when_get_does_not_know_it_either
 
         ledger.changed = lacking  # type: ignore[method-assign]
         await asyncio.sleep(300)
-        assert rig.core.supply.find(machine) is not None
+        assert rig.core.parts.supply.find(machine) is not None
         assert len(calls(rig, "Create")) == 1
         ledger._entries.pop(machine)
         ledger._revisions.forget(machine)
-        await rig.until(lambda: rig.core.supply.find(machine) is None, 120)
+        await rig.until(lambda: rig.core.parts.supply.find(machine) is None, 120)
         await serving(rig, "prod", 1)
 
 

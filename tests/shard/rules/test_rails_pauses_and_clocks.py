@@ -98,7 +98,7 @@ async def test_rule_18_a_pause_sends_nothing_calls_early_drains_off_and_survives
         prod.mutes = frozenset({"node_drained"})
         world.scale("web", 2)
         await rig.until(lambda: prod.of("reclaim_instruction"), 90)
-        await rig.life.desk.pause("an incident")
+        await rig.life.answers.pause("an incident")
         await rig.until(lambda: prod.of("reclaim_withdrawn"), 10)
         assert not any(node.cordon for node in world.nodes.values())
         prod.mutes = frozenset()
@@ -108,10 +108,10 @@ async def test_rule_18_a_pause_sends_nothing_calls_early_drains_off_and_survives
         await rig.crash()
         rig.start()
         await asyncio.sleep(300)
-        assert rig.core.paused
+        assert rig.core.parts.actuation.paused
         assert rig.made[made:] == []
         assert len(prod.heard) == heard
-        await rig.life.desk.resume()
+        await rig.life.answers.resume()
         await serving(rig, "prod", 5)
 
 
@@ -123,15 +123,15 @@ async def test_rule_18_a_pause_calls_off_drains_that_wait_for_their_turn_and_wha
         rig.fate = lambda _provider, method, _machine: Trouble(before=60.0) if method == "Drain" else NONE
         prod.cluster.world.scale("web", 1)
         await rig.until(lambda: rig.shard.calls["sim"].waiting, 1500)
-        before = len(rig.core.execute)
-        await rig.life.desk.pause("maintenance")
+        before = len(rig.core.parts.commitments)
+        await rig.life.answers.pause("maintenance")
         # Not as long as the one takes that is on its way.
         await asyncio.sleep(20)
         assert before > 1
-        assert len(rig.core.execute) <= 1
+        assert len(rig.core.parts.commitments) <= 1
         assert sum(node.cordon is not None for node in prod.cluster.world.nodes.values()) <= 1
         rig.fate = lambda *_: NONE
-        await rig.life.desk.resume()
+        await rig.life.answers.resume()
         await serving(rig, "prod", 1)
 
 
@@ -144,7 +144,7 @@ async def test_rule_18_calls_that_waited_go_on_after_a_pause_that_could_not_be_w
         assert rig.shard.calls["sim"].waiting == 1
         rig.disk.broken = True
         with pytest.raises(OSError, match="disk"):
-            await rig.life.desk.pause("maintenance")
+            await rig.life.answers.pause("maintenance")
         rig.disk.broken = False
         await serving(rig, "prod", 2)
 
@@ -154,16 +154,16 @@ async def test_rule_18_actions_under_way_hold_their_step_with_time_outs_stopped(
     async with fleet(machines=2) as rig:
         join(rig, "prod", 1)
         await rig.until(lambda: entries(rig, S.CREATING), 30)
-        await rig.life.desk.pause("an incident")
+        await rig.life.answers.pause("an incident")
         # Longer than a Create may take, and another life's time as well.
         await asyncio.sleep(2000)
         await rig.crash()
         rig.start()
         await asyncio.sleep(2000)
         assert len(rig.made) == 1
-        assert len(rig.core.execute) == 1
+        assert len(rig.core.parts.commitments) == 1
         rig.fate = lambda _provider, method, _machine: Trouble(before=15.0 if method == "Get" else 0.0)
-        await rig.life.desk.resume()
+        await rig.life.answers.resume()
         await serving(rig, "prod", 1)
         assert [made.call for made in rig.made] == ["Create", "Configure"]
         assert not any(each.outcome == "timeout" for each in rig.audit)

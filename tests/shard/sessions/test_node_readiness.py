@@ -21,9 +21,9 @@ from bigfleet.shard.sessions.node_readiness import (
     Latched,
     NodeReadiness,
 )
-from bigfleet.shard.sessions.session import Readiness
+from bigfleet.shard.sessions.session import NodeProgress
 
-ABSENT, NOT_READY, READY = Readiness.ABSENT, Readiness.NOT_READY, Readiness.READY
+ABSENT, NOT_READY, READY = NodeProgress.ABSENT, NodeProgress.NOT_READY, NodeProgress.READY
 BAD = pytest.mark.parametrize("word", [ABSENT, NOT_READY])
 
 
@@ -41,7 +41,7 @@ class World:
     def bound(self, machine: str, number: int = 1) -> list[Effect]:
         return self.readiness.bound(machine, "c", number, self.now)
 
-    def says(self, word: Readiness, *machines: str) -> list[Effect]:
+    def says(self, word: NodeProgress, *machines: str) -> list[Effect]:
         return [effect for machine in machines for effect in self.readiness.reported(machine, "c", word, self.now)]
 
     def later(self, seconds: float) -> list[Effect]:
@@ -152,7 +152,7 @@ def test_rule_16_a_word_before_the_list_does_not_count_in_another_session() -> N
 
 
 @BAD
-def test_rule_16_a_word_on_an_earlier_binding_does_not_count_in_the_next(word: Readiness) -> None:
+def test_rule_16_a_word_on_an_earlier_binding_does_not_count_in_the_next(word: NodeProgress) -> None:
     for said in (word, READY):
         world = World()
         world.says(said, "m-1")
@@ -164,7 +164,7 @@ def test_rule_16_a_word_on_an_earlier_binding_does_not_count_in_the_next(word: R
 
 
 @BAD
-def test_rule_16_a_node_that_does_not_come_up_in_time_is_flagged(word: Readiness) -> None:
+def test_rule_16_a_node_that_does_not_come_up_in_time_is_flagged(word: NodeProgress) -> None:
     world = World("m-1")
     world.says(word, "m-1")
     assert world.later(DEADLINE_SECONDS - 1) == []
@@ -390,7 +390,7 @@ class Told:
     cluster: str
     number: int
     ready: bool = False
-    word: Readiness | None = None
+    word: NodeProgress | None = None
     counted: float = 0.0
     flagged: bool = False
     drained: bool = False
@@ -402,7 +402,7 @@ class Rule:
 
     machines: dict[str, Told] = field(default_factory=dict)
     sessions: dict[str, bool] = field(default_factory=dict)
-    early: dict[str, tuple[Readiness, set[str]]] = field(default_factory=dict)
+    early: dict[str, tuple[NodeProgress, set[str]]] = field(default_factory=dict)
     """What was said before the machine was bound, and which clusters have connected since."""
 
     def passes(self, seconds: float) -> None:
@@ -418,7 +418,7 @@ class Rule:
         if self.sessions[cluster] and cluster not in connected:
             told.word = word
 
-    def says(self, name: str, word: Readiness) -> None:
+    def says(self, name: str, word: NodeProgress) -> None:
         told = self.machines.get(name)
         if told is None:
             if self.early.get(name, (None,))[0] is not READY:

@@ -15,22 +15,22 @@ from bigfleet.shard.sessions.session import (
     MAX_CORDONED,
     BlobAnswered,
     BlobFailed,
-    Books,
     Close,
     Code,
     Cordoned,
-    Ended,
     IdentityRefused,
     NodeDrained,
+    NodeProgress,
     NodeReady,
     Opened,
     Output,
-    Readiness,
     ReclaimAcked,
     RolledUp,
     RollupRefused,
     Send,
     Session,
+    SessionEnded,
+    SessionLookups,
     Sessions,
     Standing,
     Strayed,
@@ -46,7 +46,7 @@ OURS = {Thing.REQUEST: "r", Thing.INSTRUCTION: "i", Thing.NODE: "n", Thing.MACHI
 THEIRS = {Thing.REQUEST: "r2", Thing.INSTRUCTION: "i2", Thing.NODE: "n2", Thing.MACHINE: "m2"}
 
 
-class Shelf(Books):
+class Shelf(SessionLookups):
     """Cluster c has one thing of each kind, another cluster has one too, and instruction i wants node n."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class TestHello:
     def test_hello_is_said_once(self) -> None:
         outputs = live().received(hello())
         assert closed(outputs).code is Code.INVALID_ARGUMENT
-        assert outputs[-1] == Ended("c")
+        assert outputs[-1] == SessionEnded("c")
 
     @pytest.mark.parametrize("peer", [Identity(Role.CLUSTER, "d"), Identity(Role.SHARD, "c"), Identity(Role.ADMIN)])
     def test_rule_30_kind_and_id_of_the_certificate_must_both_match(self, peer: Identity) -> None:
@@ -197,7 +197,7 @@ class TestRule21:
         assert older.tick(None, 1000.0) == []
         assert sessions.of("c") is newer
         assert newer.received(reclaim_ack("i")) == [ReclaimAcked("c", "i", 1)]
-        assert newer.ended() == [Ended("c")]
+        assert newer.ended() == [SessionEnded("c")]
         assert newer.ended() == []
         assert len(sessions) == 0
 
@@ -224,7 +224,7 @@ class TestRule21:
         assert session.tick(outbox, 29.0) == []
         outputs = session.tick(outbox, 30.0)
         assert closed(outputs).code is Code.UNAVAILABLE
-        assert outputs[-1] == Ended("c")
+        assert outputs[-1] == SessionEnded("c")
         assert session.tick(outbox, 31.0) == []
 
     def test_a_peer_for_whom_too_much_waits_is_cut(self) -> None:
@@ -252,7 +252,7 @@ class TestRule30:
     def test_rule_30_what_is_another_clusters_ends_the_stream(self, frame: pb.OperatorMessage) -> None:
         session = live()
         outputs = session.received(frame)
-        assert outputs[1:] == [Ended("c")]
+        assert outputs[1:] == [SessionEnded("c")]
         assert closed(outputs).code is Code.PERMISSION_DENIED
         assert "is not of cluster 'c'" in closed(outputs).reason
         assert session.received(reclaim_ack("i")) == []
@@ -303,7 +303,7 @@ class TestFrames:
         session = live()
         assert session.received(reclaim_ack("i", -3)) == [ReclaimAcked("c", "i", 0)]
         assert session.received(ready("m", "n", pb.NodeReadyReport.STATE_ABSENT)) == [
-            NodeReady("c", "m", "n", "", Readiness.ABSENT)
+            NodeReady("c", "m", "n", "", NodeProgress.ABSENT)
         ]
         assert session.received(drained("i")) == [NodeDrained("c", "i", "n", empty=True, reason="")]
         failed = drained("i", outcome=pb.NodeDrainedReport.OUTCOME_FAILED, reason="a budget")
@@ -324,7 +324,7 @@ class TestFrames:
     @pytest.mark.parametrize("garbage", [b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x03\x0a\x01\xff"])
     def test_garbage_ends_the_stream_with_a_reason(self, garbage: bytes) -> None:
         outputs = live().read(garbage)
-        assert outputs[1:] == [Ended("c")]
+        assert outputs[1:] == [SessionEnded("c")]
         assert closed(outputs).code is Code.INVALID_ARGUMENT
         assert closed(outputs).reason == f"{len(garbage)} bytes are no OperatorMessage"
 

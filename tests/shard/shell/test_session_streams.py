@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from bigfleet.shard.core.core import Core
 from bigfleet.shard.core.parts import Clocks, Settings
 from bigfleet.shard.orders import EndStream, WakeWriter
-from bigfleet.shard.persistence.journal import Kept, Values
-from bigfleet.shard.shell.session_streams import Streams
+from bigfleet.shard.persistence.kept import Kept, Values
+from bigfleet.shard.shell.session_streams import SessionStreams
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.v1alpha1 import capacity_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -33,13 +33,13 @@ class Served:
         )  # fmt: skip
         clocks = Clocks(time.monotonic, time.time)
         self.core = Core(Settings("s", (), 30.0, 600.0, False), 1, kept, clocks, ShardMetrics(CollectorRegistry()))
-        self.streams = Streams(self.core, self.pump)
+        self.streams = SessionStreams(self.core, self.pump)
         self.server = grpc.aio.server()
         self.streams.add_to(self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
 
     def pump(self) -> None:
-        orders, self.core.orders = self.core.orders, []
+        orders = self.core.take_orders()
         for order in orders:
             if isinstance(order, EndStream):
                 self.streams.end(order)
@@ -49,7 +49,7 @@ class Served:
     async def opened(self, channel: grpc.aio.Channel) -> Call:
         call: Call = channel.stream_stream("/bigfleet.v1alpha1.Shard/Session")()
         await call.write(HELLO)
-        while not self.core.demand.has_session("c"):  # noqa: ASYNC110 - the other end of a socket is awaited
+        while not self.core.parts.demand.has_session("c"):  # noqa: ASYNC110 - the other end of a socket is awaited
             await asyncio.sleep(0.01)
         return call
 
@@ -76,7 +76,7 @@ async def test_garbage_of_any_size_ends_its_stream_with_a_reason_and_its_session
         await call.write(garbage)
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert await call.details() == f"{len(garbage)} bytes are no OperatorMessage"
-        assert not served.core.demand.has_session("c")
+        assert not served.core.parts.demand.has_session("c")
 
 
 async def test_a_fault_of_our_own_is_said_and_ends_only_its_stream(
@@ -87,11 +87,11 @@ async def test_a_fault_of_our_own_is_said_and_ends_only_its_stream(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(served.core, "_rolled_up", broken)
+    monkeypatch.setattr(served.core._reactions, "rolled_up", broken)
     await call.write(pb.OperatorMessage(rollup=capacity_pb2.ClusterCapacityNeeds(cluster_id="c")).SerializeToString())
     assert await call.code() is grpc.StatusCode.UNAVAILABLE
     assert await call.details() == "an internal error; it is in the shard's log"
-    assert not served.core.demand.has_session("c")
+    assert not served.core.parts.demand.has_session("c")
 
 
 async def test_once_shut_streams_are_gone_and_none_is_taken(served: Served, channel: grpc.aio.Channel) -> None:

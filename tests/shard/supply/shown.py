@@ -43,13 +43,13 @@ def listing(
     return Listing({m.id: m for m in machines}, refused, cursor, full, began)
 
 
-def full(supply: Supply, *machines: Machine, at: float, provider: str = P) -> list[Effect]:
+def full(supply: Supply, *machines: Machine, at: float, provider: str = P, epoch: int | None = None) -> list[Effect]:
     """A full list that takes no time."""
-    return supply.listed(provider, listing(*machines, began=at), at)
+    return supply.listed(provider, listing(*machines, began=at), at, epoch)
 
 
-def delta(supply: Supply, *machines: Machine, at: float, provider: str = P) -> list[Effect]:
-    return supply.listed(provider, listing(*machines, began=at, full=False), at)
+def delta(supply: Supply, *machines: Machine, at: float, provider: str = P, epoch: int | None = None) -> list[Effect]:
+    return supply.listed(provider, listing(*machines, began=at, full=False), at, epoch)
 
 
 def known(*machines: Machine, provider: str = P) -> Supply:

@@ -126,9 +126,8 @@ def test_rule_9_what_get_settles_before_the_first_list_is_known_but_not_acted_on
 @pytest.mark.parametrize(("epoch", "higher"), [(None, False), (4, True), (5, False)])
 def test_rule_10_this_shards_id_with_a_higher_epoch_is_an_incident(epoch: int | None, higher: bool) -> None:
     supply = known()
-    supply.epoch = epoch
     row = machine(state=S.CONFIGURED, shard_metadata=stamped(epoch=5))
-    assert incidents(full(supply, row, at=1)) == [IncidentKind.HIGHER_EPOCH] * higher
+    assert incidents(full(supply, row, at=1, epoch=epoch)) == [IncidentKind.HIGHER_EPOCH] * higher
     assert supply.find("m-1") == row
 
 
@@ -139,18 +138,16 @@ def test_rule_10_before_there_is_an_epoch_the_highest_of_this_shard_alone_is_rem
     stamps = stamped(epoch=7), stamped("us-2", 99), stamped(epoch=8), garbled, nothing
     full(supply, *(machine(f"m-{i}", S.CONFIGURED, shard_metadata=each) for i, each in enumerate(stamps)), at=0)
     assert (supply.highest_epoch, supply.highest_number) == (8, 1)
-    supply.epoch = 9
-    delta(supply, machine("m-4", S.CONFIGURED, shard_metadata=stamped(epoch=20)), at=1)
+    delta(supply, machine("m-4", S.CONFIGURED, shard_metadata=stamped(epoch=20)), at=1, epoch=9)
     assert supply.highest_epoch == 8
 
 
 def test_rule_10_it_is_seen_on_rows_that_lag_and_rows_that_are_refused() -> None:
     supply = known(machine())
-    supply.epoch = 4
     row = machine(state=S.CONFIGURED, shard_metadata=stamped(epoch=5))
-    assert IncidentKind.HIGHER_EPOCH in incidents(full(supply, row, at=1, provider=Q))
+    assert IncidentKind.HIGHER_EPOCH in incidents(full(supply, row, at=1, provider=Q, epoch=4))
     supply.acknowledged("m-1", machine(state=S.CONFIGURING), None, 5)
-    assert incidents(supply.listed(P, listing(row, began=4), 6)) == [IncidentKind.HIGHER_EPOCH]
+    assert incidents(supply.listed(P, listing(row, began=4), 6, epoch=4)) == [IncidentKind.HIGHER_EPOCH]
 
 
 def test_rule_19_a_machine_has_been_idle_for_as_long_as_before_the_restart() -> None:

@@ -122,7 +122,7 @@ class StandIn:
                     ]
                     states = [frame for frame in self.states if frame.node_state_update.cluster_id == cluster]
                     outbox.connected(orders, [], states, 0.0)
-                case says.Ended(cluster=cluster):
+                case says.SessionEnded(cluster=cluster):
                     self._outboxes[cluster].disconnected()
                 case says.Send(cluster=cluster, frame=frame):
                     self._outboxes[cluster].put(frame, 0.0)
@@ -177,4 +177,4 @@ def operator(
 
 
 def ready_machines(shard: StandIn) -> list[str]:
-    return [each.machine for each in shard.seen(says.NodeReady) if each.state is says.Readiness.READY]
+    return [each.machine for each in shard.seen(says.NodeReady) if each.state is says.NodeProgress.READY]

@@ -139,7 +139,7 @@ class TestOperator:
                 await one.until(lambda: one.cluster.acknowledged >= 0)
             codes = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
             assert not [code for code in codes if code is not None and "bigfleet/sim/clusters" in code.co_filename]
-            await shard.until(lambda: bool(shard.seen(says.Ended)))
+            await shard.until(lambda: bool(shard.seen(says.SessionEnded)))
         assert one._dialer._channel is None
 
     async def test_a_mistake_in_its_mind_ends_it_loudly(self) -> None:

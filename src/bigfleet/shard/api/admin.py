@@ -63,7 +63,7 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     fenced: str
 
 
-class AdminBooks(Protocol):
+class AdminAnswers(Protocol):
     """What an admin may see and change of the shard.
 
     A change is durable when its method returns; where it cannot be written down the method raises OSError, and nothing
@@ -89,8 +89,8 @@ class AdminBooks(Protocol):
 class Admin(ShardAdminServicer):
     """Answers over plaintext to anybody, over TLS to admin, and where nothing changes to readonly too."""
 
-    def __init__(self, books: AdminBooks) -> None:
-        self._books = books
+    def __init__(self, answers: AdminAnswers) -> None:
+        self._answers = answers
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve it on a server not yet started."""
@@ -106,7 +106,7 @@ class Admin(ShardAdminServicer):
             text = f"reason: a pause needs one of 1 to {MOST_REASON} characters, found {len(reason)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         try:
-            was_paused = await (self._books.pause(reason) if request.paused else self._books.resume())
+            was_paused = await (self._answers.pause(reason) if request.paused else self._answers.resume())
         except OSError as error:
             await _not_durable(context, error)
         _log.warning("actuation_set", paused=request.paused, reason=reason, was_paused=was_paused, by=admin)
@@ -121,9 +121,9 @@ class Admin(ShardAdminServicer):
         if not cluster_id:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "cluster_id: is empty")
         try:
-            machines = await self._books.forget(cluster_id)
+            machines = await self._answers.forget(cluster_id)
         except ForgetError as error:
-            known = any(cluster.id == cluster_id for cluster in self._books.clusters())
+            known = any(cluster.id == cluster_id for cluster in self._answers.clusters())
             code = grpc.StatusCode.FAILED_PRECONDITION if known else grpc.StatusCode.NOT_FOUND
             await context.abort(code, str(error)[:500])
         except OSError as error:
@@ -138,7 +138,7 @@ class Admin(ShardAdminServicer):
     ) -> pb.ShardAdminListClustersResponse:
         """Every cluster."""
         await _admitted(context, Role.READONLY, Role.ADMIN)
-        clusters = sorted(self._books.clusters(), key=lambda cluster: cluster.id)
+        clusters = sorted(self._answers.clusters(), key=lambda cluster: cluster.id)
         return pb.ShardAdminListClustersResponse(clusters=map(_cluster_to_wire, clusters))
 
     async def GetStatus(  # noqa: N802 - a name on the wire
@@ -148,7 +148,7 @@ class Admin(ShardAdminServicer):
     ) -> pb.GetStatusResponse:
         """How the shard is."""
         await _admitted(context, Role.READONLY, Role.ADMIN)
-        status = self._books.status()
+        status = self._answers.status()
         return pb.GetStatusResponse(
             shard_id=status.shard_id,
             epoch=status.epoch,

@@ -1,4 +1,4 @@
-"""What people ask of a running shard, answered from its parts."""
+"""The answers to what people ask of a running shard, from its parts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -11,9 +11,10 @@ from bigfleet.shard.api.admin import ClusterStanding, ProviderStanding, ShardSta
 from bigfleet.shard.shell.shard import Shard
 
 PAUSED_BY_FLAG = "--actuation-paused"
+"""The reason of a pause that is there by flag."""
 
 
-class Desk:
+class Answers:
     """One shard's answers."""
 
     def __init__(self, shard: Shard) -> None:
@@ -24,12 +25,12 @@ class Desk:
     @property
     def cycle(self) -> int:
         """How many decisions were made since the shard's start."""
-        return self._shard.deciding.cycle
+        return self._shard.decisions.cycle
 
     @property
     def decided_at_unix_nanos(self) -> int:
-        """When the last one was made."""
-        return self._shard.deciding.decided_at_unix_nanos
+        """When the last decision was made."""
+        return self._shard.decisions.decided_at_unix_nanos
 
     def reading(self) -> AbstractAsyncContextManager[None]:
         """While held, no decision is made."""
@@ -41,75 +42,75 @@ class Desk:
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         """When the row was first seen."""
-        return self._shard.core.first_seen.get(cluster, {}).get(key, 0)
+        return self._shard.core.parts.demand.first_seen_unix_nanos(cluster, key)
 
     def unmet_age(self, cluster: str, key: NeedKey) -> int:
-        """For how many decisions in a row it has been short."""
-        return self._shard.deciding.ledger.age(cluster, key)
+        """For how many decisions in a row the need has been short."""
+        return self._shard.core.parts.shortfalls.age(cluster, key)
 
     def parked_age(self, cluster: str, key: NeedKey) -> int:
-        """For how many decisions in a row nothing could be acquired for it, whatever is free."""
+        """For how many decisions in a row nothing could be acquired for the need, whatever is free."""
         core = self._shard.core
-        held = key.fingerprint in core.holdouts.held_out(cluster, core.clocks.now())
-        return self.unmet_age(cluster, key) if held or not core.demand.live(cluster) else 0
+        held = key.fingerprint in core.parts.holdouts.held_out(cluster, core.clocks.now())
+        return self.unmet_age(cluster, key) if held or not core.parts.demand.live(cluster) else 0
 
     # The shard.
 
     def status(self) -> ShardStatus:
-        """How the shard is."""
-        shard, core = self._shard, self._shard.core
+        """The state of the shard."""
+        core, actuation = self._shard.core, self._shard.core.parts.actuation
         machines: Counter[MachineState] = Counter()
-        for (state, _), count in core.supply.counts().items():
+        for (state, _), count in core.parts.supply.counts().items():
             machines[state] += count
         return ShardStatus(
             shard_id=core.settings.shard_id,
-            epoch=core.epoch,
+            epoch=actuation.epoch,
             cycle=self.cycle,
             decided_at_unix_nanos=self.decided_at_unix_nanos,
             machines=machines,
             providers=tuple(map(self._provider, core.settings.providers)),
-            in_flight=Counter(commitment.kind for commitment in core.execute),
-            paused=(core.pause_reason or PAUSED_BY_FLAG) if core.paused else "",
-            dry_run=shard.deciding.dry_run,
-            fenced=core.stood_down,
+            in_flight=Counter(commitment.kind for commitment in core.parts.commitments),
+            paused=(actuation.pause_reason or PAUSED_BY_FLAG) if actuation.paused else "",
+            dry_run=actuation.dry_run,
+            fenced=actuation.stood_down,
         )
 
     def clusters(self) -> Iterable[ClusterStanding]:
         """Every cluster that the shard knows."""
         core, now = self._shard.core, self._shard.core.clocks.now()
-        for cluster in sorted(core.demand):
-            rollup = core.demand.rollup(cluster)
-            kept = core.demand.kept(cluster, now)
+        for cluster in sorted(core.parts.demand):
+            rollup = core.parts.demand.rollup(cluster)
+            kept = core.parts.demand.kept(cluster, now)
             yield ClusterStanding(
                 id=cluster,
-                connected=core.demand.has_session(cluster),
-                live=core.demand.live(cluster),
+                connected=core.parts.demand.has_session(cluster),
+                live=core.parts.demand.live(cluster),
                 reported=rollup is not None,
                 partial=kept is not None and kept.partial,
                 forgotten=kept is not None and kept.forgotten,
-                quarantined=core.demand.quarantined(cluster),
-                seconds_away=core.demand.away_seconds(cluster, now),
+                quarantined=core.parts.demand.quarantined(cluster),
+                seconds_away=core.parts.demand.away_seconds(cluster, now),
                 needs=0 if rollup is None else len(rollup.needs),
-                needs_short=len(core.short.get(cluster, ())),
-                machines=len(core.holdings.of(cluster)),
+                needs_short=len(core.parts.shortfalls.of(cluster)),
+                machines=len(core.parts.machine_index.of(cluster)),
             )
 
     async def pause(self, reason: str) -> bool:
-        """Send nothing more to anybody; whether that was so already."""
+        """Send nothing more to anybody. Returns whether the shard was paused before."""
         before = self._shard.core.pause(reason)
         await self._durably(undo=None if before else self._shard.core.resume)
         return before
 
     async def resume(self) -> bool:
-        """Act again; whether it was paused."""
-        reason = self._shard.core.pause_reason or PAUSED_BY_FLAG
+        """Act again. Returns whether the shard was paused before."""
+        reason = self._shard.core.parts.actuation.pause_reason or PAUSED_BY_FLAG
         before = self._shard.core.resume()
         await self._durably(undo=(lambda: self._shard.core.pause(reason)) if before else None)
         return before
 
     async def forget(self, cluster_id: str) -> int:
-        """Withdraw a cluster's demand; how many machines it has."""
-        # There is no way back from it, so whether the file can be written is tried first.
+        """Withdraw a cluster's demand. Returns how many machines the cluster has."""
+        # Forgetting cannot be undone, so the first write shows whether the file can be written.
         await self._shard.write_now()
         machines = self._shard.core.forget(cluster_id)
         await self._shard.write_now()
@@ -133,8 +134,8 @@ class Desk:
         at = lists.listed_at
         return ProviderStanding(
             name=name,
-            reachable=core.supply.is_reachable(name),
+            reachable=core.parts.supply.is_reachable(name),
             since_list=None if at is None else core.clocks.now() - at,
             last_error=lists.problem,
-            machines=len(core.supply.machines_of(name)),
+            machines=len(core.parts.supply.machines_of(name)),
         )

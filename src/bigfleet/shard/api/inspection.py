@@ -34,7 +34,7 @@ _TURN = 200
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class NeedBooks(Protocol):
+class NeedAnswers(Protocol):
     """What must be known of the last decision. Times are of the wall clock, ages in decisions."""
 
     @property
@@ -74,8 +74,8 @@ class _Row(NamedTuple):
 class Inspection:
     """Answers InspectNeeds over plaintext to anybody, over TLS to readonly and admin."""
 
-    def __init__(self, books: NeedBooks, stall_seconds: float = STALL_SECONDS) -> None:
-        self._books, self._stall_seconds = books, stall_seconds
+    def __init__(self, answers: NeedAnswers, stall_seconds: float = STALL_SECONDS) -> None:
+        self._answers, self._stall_seconds = answers, stall_seconds
         self._under_way = 0
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -119,23 +119,23 @@ class Inspection:
     async def _collect(
         self, request: pb.InspectNeedsRequest, context: _Context
     ) -> tuple[pb.InspectNeedsHeader, list[_Row]]:
-        books = self._books
+        answers = self._answers
         taken: list[_Row] = []
-        async with books.reading():
-            total, rows = books.verdict_rows(request.cluster_id)
+        async with answers.reading():
+            total, rows = answers.verdict_rows(request.cluster_id)
             wanted = min(total, request.limit or total)
             if wanted > MOST_NEEDS:
                 text = f"there are {total} needs and an answer holds {MOST_NEEDS}: name a cluster or a smaller limit"
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             header = pb.InspectNeedsHeader(
-                cycle=books.cycle, computed_at_unix_nanos=books.decided_at_unix_nanos, total_needs=total
+                cycle=answers.cycle, computed_at_unix_nanos=answers.decided_at_unix_nanos, total_needs=total
             )
             for need, verdict in islice(rows, wanted):
                 place = verdict.cluster, verdict.key
-                unmet = 0 if verdict.satisfied else books.unmet_age(*place)
+                unmet = 0 if verdict.satisfied else answers.unmet_age(*place)
                 # A gang that no domain can cover acquires nothing either; it is short for as long as that is so.
-                parked = unmet and (books.parked_age(*place) if verdict.same_satisfiable else unmet)
-                taken.append(_Row(need, verdict, books.arrival_unix_nanos(*place), unmet, parked))
+                parked = unmet and (answers.parked_age(*place) if verdict.same_satisfiable else unmet)
+                taken.append(_Row(need, verdict, answers.arrival_unix_nanos(*place), unmet, parked))
                 if len(taken) % _TURN == 0:
                     await asyncio.sleep(0)
         return header, taken

@@ -1,7 +1,7 @@
-"""The shard without I/O: what the parts say to each other, whatever happens outside.
+"""The shard without I/O. `Core` is the only door by which its parts change: every public method is an event.
 
-Every public method is an event; what it wants done waits in `orders` for the shell. The engine is not here: the shell
-takes a `brief` to it and brings its decision back, so that events go on while it decides.
+What an event wants done outside waits in the orders for the shell. The engine is not here: the shell takes an update to
+it and brings its decision back, so that events go on while the engine decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,17 @@ from bigfleet.engine.available import Available
 from bigfleet.engine.records import Action, Kind
 from bigfleet.model.machine import Machine, MachineState
 from bigfleet.provider.records import Ack, Answer, Listing
-from bigfleet.shard.core.parts import Clocks, Settings
+from bigfleet.shard.core.parts import Clocks, Parts, Settings
 from bigfleet.shard.core.reactions import Reactions
+from bigfleet.shard.decision.engine_input import EngineUpdate
+from bigfleet.shard.decision.shortfalls import ShortfallReport, ShortNeed
 from bigfleet.shard.demand.table import LIVE_SECONDS
-from bigfleet.shard.execution import effects as does
-from bigfleet.shard.execution.commitment import AWAITING, resumed
-from bigfleet.shard.execution.lifecycle import Problem
-from bigfleet.shard.orders import EndStream, Look
-from bigfleet.shard.persistence.journal import Batch, Kept, Values
-from bigfleet.shard.sessions import session as says
+from bigfleet.shard.execution.commitment import resumed
+from bigfleet.shard.execution.effects import Ended, Held, Problem, ProviderCall
+from bigfleet.shard.execution.steps import AT_PROVIDER, CALLING
+from bigfleet.shard.orders import EndStream, GetMachine, Order
+from bigfleet.shard.persistence.kept import Batch, Kept, Values
+from bigfleet.shard.sessions import session as outputs
 from bigfleet.shard.supply.stamps import Binding
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.transport.identity import Identity
@@ -29,334 +31,387 @@ from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 _log = structlog.get_logger("bigfleet.shard")
 
-_S = MachineState
-_PREEMPT_WAIT_SECONDS = 15 * 60.0
 _POLL_SECONDS = 60.0
+"""How often machines are looked at that have been under way for so long."""
+
 _SILENCE_SECONDS = 1800.0
-_AWAITED = frozenset(AWAITING.values())
+"""How often the file is told how long clusters have been without a session."""
+
+_SHOWN_NAME = 100
+"""How many characters of a name in an operator's frame a log line holds."""
 
 
-class Core(Reactions):
-    """One shard."""
+class Core:
+    """One shard. Whoever else needs a fact reads it from `parts`; nobody else changes one."""
 
     def __init__(self, settings: Settings, epoch: int, kept: Kept, clocks: Clocks, metrics: ShardMetrics) -> None:
-        super().__init__(settings, epoch, kept, clocks, metrics)
-        self._polled = self._silence_filed = clocks.now()
+        self.settings, self.clocks, self.metrics = settings, clocks, metrics
+        self.parts = Parts.restored(settings, epoch, kept, clocks, metrics)
+        self._reactions = Reactions(self.parts, clocks, metrics)
+        self._polled = self._silence_written = clocks.now()
         self._idle_on_file = frozenset(kept.idle)
-        self._all_listed = False
         self._restore(kept, clocks.now())
 
-    # The start.
-
     def _restore(self, kept: Kept, now: float) -> None:
-        if not self.acts:
-            # What an earlier life began waits, in a dry run for one that is none.
-            self.execute.pause(now)
-            self.recovery.pause(now)
-        self.metrics.actuation_paused.set(self.paused)
-        self.supply.resume_idle({machine_id: kept.written - since for machine_id, since in kept.idle.items()}, now)
+        parts = self.parts
+        self.metrics.actuation_paused.set(parts.actuation.paused)
+        parts.supply.resume_idle({machine_id: kept.written - since for machine_id, since in kept.idle.items()}, now)
         by_provider: dict[str, dict[str, Machine]] = {}
         for machine_id, (provider, machine) in kept.machines.items():
             by_provider.setdefault(provider, {})[machine_id] = machine
         away = self.clocks.wall() - kept.wall
         commitments = [resumed(each, kept.written, away, now) for each in kept.commitments.values()]
-        if not self.acts:
-            # A pause counts for no time-out, and how much of their time was its is not on file.
+        if parts.actuation.held:
+            # A pause counts for no time-out. How much of a commitment's time was a pause is not on file.
             commitments = [msgspec.structs.replace(each, began=now, doubted=None) for each in commitments]
         for commitment in commitments:
-            self.supply.in_flight(commitment.machine, True)
-            # On this life's clock, as all that it writes from now on.
-            self.filing.commitment(commitment.machine, commitment)
+            parts.supply.in_flight(commitment.machine, True)
+            # The file gets the times on this life's clock, like everything else that this life writes.
+            parts.pending_writes.commitment(commitment.machine, commitment)
         for machine_id, since in kept.idle.items():
-            self.filing.idle(machine_id, since + now - kept.written)
-        # Before the machines: those that are committed and not bound yet stay on file for the life after this one.
-        self.executed(self.execute.restore(commitments, now))
-        for commitment in self.execute:
-            self.books.kept(commitment)
+            parts.pending_writes.idle(machine_id, since + now - kept.written)
+        # Commitments come before machines, so that committed machines which are not bound yet stay on file.
+        self._reactions.after_lifecycle(parts.lifecycle.restore(commitments, now))
+        for commitment in parts.commitments:
             if commitment.stamp is not None:
-                self.next_binding = max(self.next_binding, commitment.stamp.number + 1)
+                parts.supply.numbered(commitment.stamp.number)
         for provider, machines in by_provider.items():
             # Until the provider has listed, its machines count as the file last knew them, and none is acted on.
-            self.supplied(self.supply.listed(provider, Listing(machines, (), b"", full=False, began=now), now))
-            self.supply.provider_lost(provider)
-        for cluster in self.demand:
-            self.picture.touch_cluster(cluster)
-        self.supply.epoch = self.epoch
+            listing = Listing(machines, (), b"", full=False, began=now)
+            self._reactions.after_supply(parts.supply.listed(provider, listing, now))
+            parts.supply.provider_lost(provider)
+        for cluster in parts.demand:
+            parts.engine_input.touch_cluster(cluster)
 
     # What providers say.
 
     def listed(self, provider: str, listing: Listing) -> None:
-        """A List has ended, or a slice of one has come (then it is not `full`)."""
-        first = not self.supply.has_listed(provider)
-        was_reachable = self.supply.is_reachable(provider)
-        # A life before this one may have gone by an epoch that its file did not survive: those are a floor, no rival.
-        self.supply.epoch = None if first else self.epoch
-        self.supplied(self.supply.listed(provider, listing, self.clocks.now()))
-        self.supply.epoch = self.epoch
-        if listing.full and not self._all_listed and all(map(self.supply.has_listed, self.settings.providers)):
-            self._all_listed = True
+        """A List has ended, or a slice of one has come. A slice is not `full`."""
+        parts = self.parts
+        first, was_reachable = not parts.supply.has_listed(provider), parts.supply.is_reachable(provider)
+        epoch = None if first else parts.actuation.epoch
+        self._reactions.after_supply(parts.supply.listed(provider, listing, self.clocks.now(), epoch))
+        if listing.full and parts.startup.has_listed_all():
             self._drop_stale()
-        if first and listing.full and not self.had_file:
-            unsettled = (m.id for m in self.supply.machines_of(provider) if m.state in (_S.CREATING, _S.DRAINING))
-            self.unsettled_at_start.update(unsettled)
+        if first and listing.full:
+            parts.startup.listed_first(parts.supply.machines_of(provider))
         if not was_reachable:
-            self.picture.touch_all(machine.id for machine in self.supply.machines_of(provider))
-        self.next_binding = max(self.next_binding, self.supply.highest_number + 1)
+            parts.engine_input.touch_all(machine.id for machine in parts.supply.machines_of(provider))
 
     def _drop_stale(self) -> None:
-        """Once everything is listed: forget what was so of machines in an earlier life and is no more."""
+        """Every provider has listed: erase what the file says of machines and is no longer so."""
+        parts = self.parts
         for machine_id in self._idle_on_file:
-            machine = self.supply.find(machine_id)
-            if machine is None or machine.state is not _S.IDLE:
-                self.filing.idle(machine_id, None)
-        for machine_id in list(self.readiness.latched()):
-            machine = self.supply.find(machine_id)
+            machine = parts.supply.find(machine_id)
+            if machine is None or machine.state is not MachineState.IDLE:
+                parts.pending_writes.idle(machine_id, None)
+        for machine_id in list(parts.readiness.latched()):
+            machine = parts.supply.find(machine_id)
             if machine is None or not machine.cluster:
-                self.filing.ready(machine_id, None)
-                self.readied(self.readiness.unbound(machine_id))
+                parts.pending_writes.ready(machine_id, None)
+                self._reactions.after_readiness(parts.readiness.unbound(machine_id))
         self._idle_on_file = frozenset()
 
     def provider_lost(self, provider: str) -> None:
         """The provider does not answer."""
-        if self.supply.is_reachable(provider):
-            self.supply.provider_lost(provider)
-            self.picture.touch_all(machine.id for machine in self.supply.machines_of(provider))
+        supply = self.parts.supply
+        if supply.is_reachable(provider):
+            supply.provider_lost(provider)
+            self.parts.engine_input.touch_all(machine.id for machine in supply.machines_of(provider))
 
     def got(self, provider: str, machine_id: str, answer: Answer | None, began: float) -> None:
         """A Get was answered; None says that there is no such machine."""
-        now, late = self.clocks.now(), self.supply.is_late(provider, machine_id, began)
-        self.supply.epoch = self.epoch if self.supply.has_listed(provider) else None
-        self.supplied(self.supply.got(provider, machine_id, answer, began, now))
-        self.supply.epoch = self.epoch
+        parts, now = self.parts, self.clocks.now()
+        late = parts.supply.is_late(provider, machine_id, began)
+        epoch = parts.actuation.epoch if parts.supply.has_listed(provider) else None
+        self._reactions.after_supply(parts.supply.got(provider, machine_id, answer, began, now, epoch))
         if late:
-            # It settles nothing: what somebody waits for may have been done since.
-            self.orders.append(Look(machine_id, provider))
+            # The machine was heard of after the Get began, so the answer settles nothing.
+            parts.orders.append(GetMachine(machine_id, provider))
             return
-        self.executed(self.execute.settled(machine_id, now))
-        self.cured(self.recovery.settled(machine_id, now))
+        self._reactions.after_lifecycle(parts.lifecycle.settled(machine_id, now))
+        self._reactions.after_recovery(parts.recovery.settled(machine_id, now))
 
-    def acknowledged(self, ask: does.Ask, ack: Ack) -> None:
-        """A call was taken, and its ack fits."""
-        now = self.clocks.now()
-        self.supplied(self.supply.acknowledged(ask.machine, ack.machine, ack.refused, now))
-        if self._is_executing(ask):
-            self.executed(self.execute.acknowledged(ask.machine, now))
+    def acknowledged(self, call: ProviderCall, ack: Ack) -> None:
+        """A call was acknowledged, and its ack fits."""
+        parts, now = self.parts, self.clocks.now()
+        self._take_ack(call, ack, now)
+        if self._is_committed(call):
+            self._reactions.after_lifecycle(parts.lifecycle.acknowledged(call.machine, now))
         else:
-            self.cured(self.recovery.acknowledged(ask.machine, now))
+            self._reactions.after_recovery(parts.recovery.acknowledged(call.machine, now))
 
-    def call_failed(self, ask: does.Ask, problem: Problem, text: str, ack: Ack | None = None) -> None:
-        """A call brought no ack that fits; one that does not fit is the truth about the machine all the same."""
-        now = self.clocks.now()
+    def call_failed(self, call: ProviderCall, problem: Problem, text: str, ack: Ack | None = None) -> None:
+        """A call brought no ack that fits. An ack that does not fit still tells the truth about the machine."""
+        parts, now = self.parts, self.clocks.now()
         if ack is None:
-            self.supply.unanswered(ask.machine, now)
+            parts.supply.unanswered(call.machine, now)
         else:
-            self.supplied(self.supply.acknowledged(ask.machine, ack.machine, ack.refused, now))
-        if self._is_executing(ask):
-            self.executed(self.execute.call_failed(ask.machine, problem, text))
+            self._take_ack(call, ack, now)
+        if self._is_committed(call):
+            self._reactions.after_lifecycle(parts.lifecycle.call_failed(call.machine, problem, text))
         else:
-            self.cured(self.recovery.call_failed(ask.machine, problem, now))
+            self._reactions.after_recovery(parts.recovery.call_failed(call.machine, problem, now))
+
+    def _take_ack(self, call: ProviderCall, ack: Ack, now: float) -> None:
+        epoch = self.parts.actuation.epoch
+        self._reactions.after_supply(self.parts.supply.acknowledged(call.machine, ack.machine, ack.refused, now, epoch))
+
+    def epoch_raised(self, epoch: int) -> None:
+        """A higher epoch was taken, is durable, and is carried by every later call."""
+        self.parts.actuation.raise_epoch(epoch)
 
     def awaits(self, provider: str) -> bool:
         """Whether a machine of the provider is under way."""
-        return any(commitment.provider == provider for commitment in self.execute) or self.recovery.awaits(provider)
+        committed = any(commitment.provider == provider for commitment in self.parts.commitments)
+        return committed or self.parts.recovery.awaits(provider)
 
-    def is_wanted(self, ask: does.Ask) -> bool:
+    def is_wanted(self, call: ProviderCall) -> bool:
         """Whether a call that waited for its turn is still to be made."""
-        if self.stood_down or self.clocks.now() > ask.until:
+        if self.parts.actuation.stood_down or self.clocks.now() > call.until:
             return False
-        return self._is_executing(ask) or self.recovery.wants(ask)
+        return self._is_committed(call) or self.parts.recovery.wants(call)
 
-    def binding(self, ask: does.Ask) -> Binding:
-        """What a Configure's machine is stamped with."""
-        if ask.stamp is None:
-            raise ValueError(f"machine {ask.machine!r}: a Configure without a stamp")
-        return Binding(ask.stamp, self.settings.shard_id, self.epoch, int(self.clocks.wall()))
+    def _is_committed(self, call: ProviderCall) -> bool:
+        """Whether the call is a commitment's; otherwise it is a recovery's."""
+        commitment = self.parts.commitments.get(call.machine)
+        return commitment is not None and CALLING.get(commitment.step) is call.call
+
+    def binding(self, call: ProviderCall) -> Binding:
+        """The binding that a Configure stamps on its machine."""
+        if call.stamp is None:
+            raise ValueError(f"machine {call.machine!r}: a Configure without a stamp")
+        return Binding(call.stamp, self.settings.shard_id, self.parts.actuation.epoch, int(self.clocks.wall()))
 
     # What operators say.
 
-    def said(self, outputs: Iterable[says.Output]) -> None:
+    def stream(self, peer: Identity | None) -> outputs.Session:
+        """A stream has begun."""
+        return self.parts.sessions.stream(peer, self.clocks.now())
+
+    def said(self, heard: Iterable[outputs.Output]) -> None:
         """A stream brought this."""
         now = self.clocks.now()
-        for output in outputs:
+        for output in heard:
             match output:
-                case says.Opened(cluster=cluster, features=features, replaced=replaced):
-                    self._opened(cluster, features, replaced, now)
-                case says.Ended(cluster=cluster):
-                    self._closed(cluster, now)
-                case says.RolledUp(cluster=cluster, rollup=rollup):
-                    self._rolled_up(cluster, rollup, now)
-                case says.RollupRefused(cluster=cluster, reason=reason):
+                case outputs.Opened(cluster=cluster, features=features, replaced=replaced):
+                    self._reactions.session_opened(cluster, features, replaced, now)
+                case outputs.SessionEnded(cluster=cluster):
+                    self._reactions.session_closed(cluster, now)
+                case outputs.RolledUp(cluster=cluster, rollup=rollup):
+                    self._reactions.rolled_up(cluster, rollup, now)
+                case outputs.RollupRefused(cluster=cluster, reason=reason):
                     _log.warning("rollup_refused", cluster=cluster, reason=reason)
                     self.metrics.rollups_rejected.of(cluster).inc()
-                    self._acknowledge(cluster, "", reason)
-                case says.BlobAnswered(request=request, user_data=blob, ttl_seconds=ttl):
-                    self._answered(request, now)
-                    self.executed(self.execute.blob_answered(request, blob, ttl, now))
-                case says.BlobFailed(cluster=cluster, request=request, error=error, about_machine=about_machine):
-                    self._answered(request, now)
-                    _log.warning("bootstrap_refused", cluster=cluster, request=request, error=error)
-                    held = does.Held.MACHINE if about_machine else does.Held.NEED
-                    self.executed(self.execute.blob_failed(request, error, held))
-                case says.ReclaimAcked(instruction=instruction):
-                    self.executed(self.execute.reclaim_acked(instruction, now))
-                    self.cured(self.recovery.reclaim_acked(instruction, now))
-                case says.NodeReady(cluster=cluster, machine=machine, state=state):
-                    self.readied(self.readiness.reported(machine, cluster, state, now))
-                case says.NodeDrained(instruction=instruction, empty=True):
-                    self.executed(self.execute.node_drained(instruction, now))
-                    self.cured(self.recovery.node_drained(instruction, now))
-                case says.NodeDrained(instruction=instruction, reason=reason):
-                    self.executed(self.execute.node_not_drained(instruction, reason))
-                    self.cured(self.recovery.node_not_drained(instruction, now))
-                case says.IdentityRefused(cluster=cluster, reason=reason):
+                    self._reactions.acknowledge(cluster, "", reason)
+                case outputs.IdentityRefused(cluster=cluster, reason=reason):
                     _log.warning("session_identity_refused", cluster=cluster, reason=reason)
                     self.metrics.session_identity_rejected.inc()
-                case says.Strayed(cluster=cluster, thing=thing, name=name):
-                    _log.info("frame_about_unknown_thing", cluster=cluster, thing=thing, name=name[:100])
-                case says.Send(cluster=cluster, frame=frame):
-                    self.talk.send(cluster, frame, now)
-                case says.Close(stream=stream, code=code, reason=reason):
-                    self.orders.append(EndStream(stream, code, reason))
-                case says.Cordoned():
-                    pass
+                case outputs.Strayed(cluster=cluster, thing=thing, name=name):
+                    _log.info("frame_about_unknown_thing", cluster=cluster, thing=thing, name=name[:_SHOWN_NAME])
+                case outputs.Send(cluster=cluster, frame=frame):
+                    self.parts.sender.send(cluster, frame, now)
+                case outputs.Close(stream=stream, code=code, reason=reason):
+                    self.parts.orders.append(EndStream(stream, code, reason))
+                case outputs.NodeReady(cluster=cluster, machine=machine, state=state):
+                    readiness = self.parts.readiness
+                    self._reactions.after_readiness(readiness.reported(machine, cluster, state, now))
+                case _:
+                    self._answered(output, now)
 
-    def stream(self, peer: Identity | None) -> says.Session:
-        """A stream has begun."""
-        return self.sessions.stream(peer, self.clocks.now())
+    def _answered(self, output: outputs.Output, now: float) -> None:
+        """An operator has answered a request or an instruction."""
+        reactions, lifecycle, recovery = self._reactions, self.parts.lifecycle, self.parts.recovery
+        match output:
+            case outputs.BlobAnswered(request=request, user_data=blob, ttl_seconds=ttl):
+                self._observe_answer(request, now)
+                reactions.after_lifecycle(lifecycle.blob_answered(request, blob, ttl, now))
+            case outputs.BlobFailed(cluster=cluster, request=request, error=error, about_machine=about_machine):
+                self._observe_answer(request, now)
+                _log.warning("bootstrap_refused", cluster=cluster, request=request, error=error)
+                held = Held.MACHINE if about_machine else Held.NEED
+                reactions.after_lifecycle(lifecycle.blob_failed(request, error, held))
+            case outputs.ReclaimAcked(instruction=instruction):
+                reactions.after_lifecycle(lifecycle.reclaim_acked(instruction, now))
+                reactions.after_recovery(recovery.reclaim_acked(instruction, now))
+            case outputs.NodeDrained(instruction=instruction, empty=True):
+                reactions.after_lifecycle(lifecycle.node_drained(instruction, now))
+                reactions.after_recovery(recovery.node_drained(instruction, now))
+            case outputs.NodeDrained(instruction=instruction, reason=reason):
+                reactions.after_lifecycle(lifecycle.node_not_drained(instruction, reason))
+                reactions.after_recovery(recovery.node_not_drained(instruction, now))
+
+    def _observe_answer(self, request_id: str, now: float) -> None:
+        commitment = self.parts.commitments.behind_request(request_id)
+        if commitment is not None:
+            self.metrics.request_bootstrap.observe(now - commitment.began)
 
     # Time and people.
 
     def tick(self) -> None:
-        """Time has passed; before every decision."""
-        now = self.clocks.now()
-        self.wanted(self.demand.tick(now))
-        self.executed(self.execute.tick(now))
-        self.cured(self.recovery.tick(now))
-        self.readied(self.readiness.tick(now, self._configured, self._is_empty))
-        for cluster in sorted({commitment.cluster or commitment.leaves for commitment in self.execute} - {""}):
-            # After a restart nothing is live before its session, and operators need a moment to come back.
-            if not self.demand.live(cluster) and self.demand.away_seconds(cluster, now) >= LIVE_SECONDS:
-                self.executed(self.execute.not_live(cluster))
-        for cluster in self.rails.tick(now):
-            self.picture.touch_cluster(cluster)
-        self.picture.tick(now)
-        self._file_silence(now)
-        self.holdings.forget(now)
-        self.orders += [Look(doubt.machine_id, doubt.provider) for doubt in self.supply.doubts()]
+        """Time has passed. The shell says so before every decision."""
+        parts, reactions, now = self.parts, self._reactions, self.clocks.now()
+        reactions.after_demand(parts.demand.tick(now))
+        reactions.after_lifecycle(parts.lifecycle.tick(now))
+        reactions.after_recovery(parts.recovery.tick(now))
+        reactions.after_readiness(parts.readiness.tick(now, reactions.configured, reactions.is_empty))
+        for cluster in sorted({commitment.cluster or commitment.leaves for commitment in parts.commitments} - {""}):
+            # After a restart no cluster is live before its session, and operators need a moment to come back.
+            if not parts.demand.live(cluster) and parts.demand.away_seconds(cluster, now) >= LIVE_SECONDS:
+                reactions.after_lifecycle(parts.lifecycle.not_live(cluster))
+        for cluster in parts.rails.tick(now):
+            parts.engine_input.touch_cluster(cluster)
+        parts.engine_input.tick(now)
+        self._write_silence(now)
+        parts.machine_index.forget(now)
+        parts.orders.extend(GetMachine(doubt.machine_id, doubt.provider) for doubt in parts.supply.doubts())
         self._poll(now)
 
-    def _file_silence(self, now: float) -> None:
-        """Keep on file for how long clusters have been away; a day of it is to be noticed across restarts."""
-        if now - self._silence_filed < _SILENCE_SECONDS:
+    def _write_silence(self, now: float) -> None:
+        """Have on file how long clusters have been without a session, so that a day of it is noticed after restarts."""
+        if now - self._silence_written < _SILENCE_SECONDS:
             return
-        self._silence_filed = now
-        for cluster in self.demand:
-            if not self.demand.has_session(cluster):
-                self.filing.cluster(cluster, self.demand.kept(cluster, now))
+        self._silence_written = now
+        demand = self.parts.demand
+        for cluster in demand:
+            if not demand.has_session(cluster):
+                self.parts.pending_writes.cluster(cluster, demand.kept(cluster, now))
 
     def _poll(self, now: float) -> None:
-        """Look at machines that have been under way for long: a list may have been lost on the way (protocol.md 6)."""
+        """Look at machines that have been under way for long: a list that showed them may be lost (protocol.md 6)."""
         if now - self._polled < _POLL_SECONDS:
             return
         self._polled = now
-        waiting = (c for c in self.execute if c.step in _AWAITED and now - c.began >= _POLL_SECONDS)
-        self.orders += [Look(commitment.machine, commitment.provider) for commitment in waiting]
-
-    @property
-    def acts(self) -> bool:
-        """Whether anything is carried out at all."""
-        return not (self.paused or self.stood_down or self.settings.dry_run)
+        for commitment in self.parts.commitments:
+            if commitment.step in AT_PROVIDER and now - commitment.began >= _POLL_SECONDS:
+                self.parts.orders.append(GetMachine(commitment.machine, commitment.provider))
 
     def pause(self, reason: str) -> bool:
-        """Send nothing more to anybody until `resume`; whether it was so before."""
-        before, self.paused, self.pause_reason = self.paused, True, reason
-        self.executed(self.execute.pause(self.clocks.now()))
-        self.cured(self.recovery.pause(self.clocks.now()))
+        """Send nothing more to anybody until `resume`. Returns whether the shard was paused before."""
+        parts, now, before = self.parts, self.clocks.now(), self.parts.actuation.paused
+        if parts.actuation.pause(reason, now):
+            self._reactions.after_lifecycle(parts.lifecycle.held())
+            self._reactions.after_recovery(parts.recovery.held(now))
         self.metrics.actuation_paused.set(1)
         return before
 
     def resume(self) -> bool:
-        """Go on; whether it was paused."""
-        before, self.paused, self.pause_reason = self.paused, False, ""
-        if self.acts:
-            self.executed(self.execute.resume(self.clocks.now()))
-            self.cured(self.recovery.resume(self.clocks.now()))
+        """Act again. Returns whether the shard was paused before."""
+        parts, now, before = self.parts, self.clocks.now(), self.parts.actuation.paused
+        held_since = parts.actuation.resume(now)
+        if held_since is not None:
+            self._reactions.after_lifecycle(parts.lifecycle.released_from_hold(held_since, now))
+            self._reactions.after_recovery(parts.recovery.tick(now))
         self.metrics.actuation_paused.set(0)
         return before
 
     def forget(self, cluster: str) -> int:
-        """Withdraw a cluster's demand for good (protocol.md 11); how many machines will be given back."""
-        self.wanted(self.demand.forget(cluster))
-        machines = len(self.holdings.of(cluster))
+        """Withdraw a cluster's demand for good (protocol.md 11). Returns how many machines will be given back."""
+        self._reactions.after_demand(self.parts.demand.forget(cluster))
+        machines = len(self.parts.machine_index.of(cluster))
         if not machines:
-            self._unbound(cluster, self.clocks.now())
+            self._reactions.unbound(cluster, self.clocks.now())
         return machines
-
-    def may_acquire(self) -> bool:
-        """Without its file a shard acquires nothing until every provider has listed (protocol.md 9)."""
-        return self.had_file or all(map(self.supply.has_listed, self.settings.providers))
-
-    def may_preempt(self) -> bool:
-        """Nor preempts while what was on its way at the start still is, for a quarter of an hour."""
-        waited = self.clocks.now() - self.started >= _PREEMPT_WAIT_SECONDS
-        return self.may_acquire() and (waited or not self.unsettled_at_start)
 
     # Decisions.
 
+    def begin_update(self, now: float) -> EngineUpdate:
+        """Begin what the engine is told before its next decision."""
+        return self.parts.engine_input.begin_update(now)
+
+    def add_machines(self, update: EngineUpdate, most: int) -> bool:
+        """Add at most so many machines that changed to the update. Returns whether there are more."""
+        return self.parts.engine_input.add_machines(update, most)
+
+    def due_for_offers(self, now: float) -> list[str]:
+        """The clusters for which the engine is to say what they could still have."""
+        return self.parts.available.due(now)
+
+    def decided(self, excess: Iterable[str], dropped: Iterable[str]) -> None:
+        """The engine has decided: these clusters have excess, and no need takes these machines any more."""
+        parts = self.parts
+        for cluster in parts.rails.excess(excess, parts.demand.live, self.clocks.now()):
+            parts.engine_input.touch_cluster(cluster)
+        self._reactions.after_lifecycle(parts.lifecycle.released(dropped))
+
+    def left_short(self, short: Iterable[ShortNeed], *, early: bool) -> ShortfallReport:
+        """The decision left these needs short, first served first. In an early cycle no shortfall ages."""
+        return self.parts.shortfalls.cycle(short, early=early)
+
     def commit(self, action: Action, began: float) -> bool:
-        """Commit to an action of the cycle that began then; whether nothing stood in its way.
+        """Commit to an action of the cycle that began then. Returns False where something forbids it.
 
-        It is begun once it is durable.
+        The commitment begins once it is durable.
         """
-        now = self.clocks.now()
-        effects = self.execute.decided(action, now)
-        self.executed(effects)
-        if effects and action.stamp is not None:
-            self.next_binding = max(self.next_binding, action.stamp.number + 1)
-        if effects and action.kind is Kind.RECLAIM:
-            self.rails.given_back(action.cluster, began)
-            self.picture.touch_cluster(action.cluster)
-        return bool(effects)
+        parts = self.parts
+        effects = parts.lifecycle.decided(action, self.clocks.now())
+        self._reactions.after_lifecycle(effects)
+        if not effects:
+            return False
+        if action.stamp is not None:
+            parts.supply.numbered(action.stamp.number)
+        if action.kind is Kind.RECLAIM:
+            parts.rails.given_back(action.cluster, began)
+            parts.engine_input.touch_cluster(action.cluster)
+        parts.readiness.drain_begun(action.machine)
+        return True
 
-    def released(self, machine_ids: Iterable[str]) -> None:
-        """No need takes these machines any more."""
-        self.executed(self.execute.released(machine_ids))
+    def unstampable(self, cluster: str, fingerprint: str) -> None:
+        """A machine for this need cannot be stamped: the need is not tried again at once."""
+        self.parts.holdouts.need_failed(cluster, fingerprint, self.clocks.now())
+        self.parts.engine_input.touch_cluster(cluster)
 
     def offer(self, free: Mapping[str, Iterable[Available]]) -> None:
         """Tell clusters what they could still have, where that is news."""
-        now = self.clocks.now()
+        parts, now = self.parts, self.clocks.now()
         for cluster, answers in free.items():
-            for update in self.available.worked_out(cluster, answers, self.timings.until_ready, now):
-                self.talk.send(cluster, pb.ShardMessage(available_capacity=update), now)
+            for update in parts.available.worked_out(cluster, answers, parts.durations.until_ready, now):
+                parts.sender.send(cluster, pb.ShardMessage(available_capacity=update), now)
 
-    def take_ended(self) -> list[does.Ended]:
-        """Commitments that ended since this was last asked."""
-        ends, self.ends = self.ends, []
-        return ends
+    # What the shell takes.
 
-    # What is to be made durable.
+    def take_orders(self) -> list[Order]:
+        """Take what the shell is to do, in order."""
+        taken = list(self.parts.orders)
+        self.parts.orders.clear()
+        return taken
+
+    def take_ended(self) -> list[Ended]:
+        """Take the commitments that have ended, for the audit log."""
+        taken, self._reactions.ended = self._reactions.ended, []
+        return taken
+
+    def take_recovery_calls(self) -> list[ProviderCall]:
+        """Take the calls out of Failed that were made, for the audit log."""
+        taken, self._reactions.recovery_calls = self._reactions.recovery_calls, []
+        return taken
 
     def take_batch(self) -> Batch:
-        """What the local file must hold next."""
-        excess, holds = self.rails.kept()
-        return self.filing.take(
+        """Take what the local file must hold next."""
+        parts, now = self.parts, self.clocks.now()
+        excess, holds = parts.rails.kept()
+        return parts.pending_writes.take(
             Values(
-                next_arrival=self.demand.next_arrival,
-                next_binding=max(1, self.next_binding) if self.may_preempt() else 0,
-                pause_reason=self.pause_reason,
-                holdouts=self.holdouts.kept(self.clocks.now()),
-                drains=self.timings.drains.kept(),
+                next_arrival=parts.demand.next_arrival,
+                next_binding=parts.supply.highest_number + 1 if parts.startup.may_preempt(now) else 0,
+                pause_reason=parts.actuation.pause_reason,
+                holdouts=parts.holdouts.kept(now),
+                drains=parts.durations.drains.kept(),
                 reclaim_holds=holds,
                 excess_since=excess,
             )
         )
 
-    def unwritten(self, batch: Batch, machine_ids: Iterable[str]) -> None:
-        """The batch could not be written: what these machines were committed to ends unbegun."""
-        self.filing.put_back(batch)
-        self.executed(self.execute.released(machine_ids))
+    def file_tried(self, *, written: bool) -> bool:
+        """The local file was written, or could not be. Returns whether that has changed since the last try."""
+        return self.parts.actuation.file_tried(written=written)
 
     def begin(self, machine_ids: Iterable[str]) -> None:
-        """The commitments of these machines are durable."""
-        if not self.stood_down:
-            self.executed(self.execute.begin(machine_ids, self.clocks.now()))
+        """The commitments of these machines are durable, and begin now."""
+        if not self.parts.actuation.stood_down:
+            self._reactions.after_lifecycle(self.parts.lifecycle.begin(machine_ids, self.clocks.now()))
+
+    def unwritten(self, batch: Batch, machine_ids: Iterable[str]) -> None:
+        """A batch could not be written. The commitments of these machines end before they began."""
+        self.parts.pending_writes.put_back(batch)
+        self._reactions.after_lifecycle(self.parts.lifecycle.released(machine_ids))

@@ -1,4 +1,4 @@
-"""From a decision to commitments: gates, pause and dry-run, what is counted, and what the audit log says."""
+"""From a decision to commitments: which actions may begin, what is counted, and what the audit log says."""
 
 import math
 from datetime import UTC, datetime
@@ -14,36 +14,48 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources, quantity
 from bigfleet.provider.epoch import MAX_EPOCH
 from bigfleet.shard.core.core import Core
-from bigfleet.shard.decision.shortfalls import Ledger, Short
-from bigfleet.shard.execution.effects import Ask, Ended
+from bigfleet.shard.decision.shortfalls import ShortNeed
+from bigfleet.shard.execution.effects import Ended, ProviderCall
 from bigfleet.shard.persistence.audit_log import Record
 from bigfleet.shard.supply.stamps import Binding, StampTooLongError, to_metadata
 
 _log = structlog.get_logger("bigfleet.shard")
 
 UNREADY_GRACE_SECONDS = 600
+"""The grace of a drain of a machine whose Node was not Ready in time."""
 
 _NAMED = 10
-# A cycle that comes after so much of the interval is no early one.
+"""How many silent clusters a log line names."""
+
 _ON_TIME = 0.9
+"""A cycle that begins after so much of the interval is not an early one."""
+
+_MOST_DETAIL = 1000
+"""How many characters of an outcome's detail the audit log holds."""
+
+_DECIMALS = 6
+"""How many decimals of a cost the audit log holds."""
+
 _ACQUIRES = frozenset({Kind.BOOTSTRAP, Kind.PROVISION, Kind.PREEMPT})
 
 
-class Deciding:
+class Decisions:
     """One shard's decisions, one after the other."""
 
-    def __init__(self, core: Core, policy: Policy, *, dry_run: bool, interval: float = 10.0) -> None:
-        self._core, self._policy, self.dry_run = core, policy, dry_run
+    def __init__(self, core: Core, policy: Policy, *, interval: float = 10.0) -> None:
+        self._core, self._policy = core, policy
         self._interval, self._aged = interval, -math.inf
+        #: How many decisions were made since the shard's start.
         self.cycle = 0
+        #: When the last decision was made.
         self.decided_at_unix_nanos = 0
-        self.ledger = Ledger()
-        self._intents: frozenset[tuple[Kind, str, str]] = frozenset()
+        # Actions that the last decision would have begun, had the shard not been paused or in a dry run.
+        self._suppressed: frozenset[tuple[Kind, str, str]] = frozenset()
         self._silent: list[str] = []
 
     def policy(self) -> Policy:
-        """What the engine goes by now."""
-        held = self._core.holdouts.held_out_shapes(self._core.clocks.now())
+        """The policy for the next decision."""
+        held = self._core.parts.holdouts.held_out_shapes(self._core.clocks.now())
         return msgspec.structs.replace(self._policy, held_out_shapes=held)
 
     def decided(self, decision: Decision, began: float) -> tuple[list[str], list[Record]]:
@@ -54,23 +66,22 @@ class Deciding:
         core, now = self._core, self._core.clocks.now()
         self.cycle += 1
         self.decided_at_unix_nanos = int(core.clocks.wall() * 1e9)
-        for cluster in core.rails.excess(decision.excess, core.demand.live, now):
-            core.picture.touch_cluster(cluster)
         core.metrics.reclaims_capped.inc(len(decision.capped))
-        core.released(decision.dropped)
+        core.decided(decision.excess, decision.dropped)
         short = self._account(decision, began)
         self._watch_silence(now)
         records: list[Record] = []
         begun: list[str] = []
-        intents: set[tuple[Kind, str, str]] = set()
-        actions = [*decision.actions, *self._unready()]
-        cost = core.cost
+        suppressed: set[tuple[Kind, str, str]] = set()
+        actions = [*decision.actions, *self._drains_of_unready()]
+        cost = core.parts.supply.cost_per_hour
         for action in actions:
             event = self._fate(action)
             if event in ("suppressed", "dryrun"):
                 intent = action.kind, action.machine, action.cluster
-                intents.add(intent)
-                if intent in self._intents:
+                suppressed.add(intent)
+                if intent in self._suppressed:
+                    # The audit log has the same intention of the decision before.
                     continue
                 family = core.metrics.actions_suppressed if event == "suppressed" else core.metrics.actions_dryrun
                 family.of(action.kind.value).inc()
@@ -79,58 +90,57 @@ class Deciding:
                 continue
             else:
                 begun.append(action.machine)
-                core.unready.pop(action.machine, None)
                 core.metrics.actions.of(action.kind.value).inc()
             record = self._record(action, event, short, cost)
             cost = record.cost_after
             records.append(record)
-        self._intents = frozenset(intents)
+        self._suppressed = frozenset(suppressed)
         return begun, records
 
     def happened(self) -> list[Record]:
-        """What the audit log says of commitments that are over, and of calls that get machines out of Failed."""
+        """What the audit log says of commitments that have ended, and of calls out of Failed."""
         core = self._core
-        asks, core.recoveries = core.recoveries, []
-        return [*map(self._end, core.take_ended()), *map(self._recovery, asks)]
+        return [*map(self._end, core.take_ended()), *map(self._recovery, core.take_recovery_calls())]
 
-    def _recovery(self, ask: Ask) -> Record:
-        machine = self._core.supply.find(ask.machine)
+    def _recovery(self, call: ProviderCall) -> Record:
+        machine = self._core.parts.supply.find(call.machine)
         return self._line(
             "decided",
-            ask.call.value,
-            ask.machine,
+            call.call.value,
+            call.machine,
             leaves="" if machine is None else machine.cluster,
             reason="to get it out of Failed" + ("" if machine is None else f": {machine.last_error}"),
-            grace_seconds=ask.grace_seconds,
+            grace_seconds=call.grace_seconds,
         )
 
-    def _unready(self) -> list[Action]:
-        """Drain empty machines whose node was not Ready in time, once each: until that is begun, it is decided anew."""
-        core, reason = self._core, "its node was not Ready in time"
+    def _drains_of_unready(self) -> list[Action]:
+        """Drains of empty machines whose Node was not Ready in time. Each is decided anew until it begins."""
+        parts, now, reason = self._core.parts, self._core.clocks.now(), "its node was not Ready in time"
         return [
             Action(Kind.RECLAIM, machine_id, cluster, reason, UNREADY_GRACE_SECONDS)
-            for machine_id, cluster in core.unready.items()
-            if core.rails.hold_until(machine_id) <= core.clocks.now()
+            for machine_id, cluster in parts.readiness.to_drain()
+            if parts.rails.hold_until(machine_id) <= now
         ]
 
     def _fate(self, action: Action) -> str:
-        core = self._core
-        if core.stood_down:
+        """What is done with an action, as the audit log and metrics call it."""
+        parts = self._core.parts
+        if parts.actuation.stood_down:
             return "deferred"
-        if self.dry_run:
+        if parts.actuation.dry_run:
             return "dryrun"
-        if core.paused:
+        if parts.actuation.paused:
             return "suppressed"
-        if action.kind in _ACQUIRES and not core.may_acquire():
+        if action.kind in _ACQUIRES and not parts.startup.may_acquire():
             return "deferred"
-        if action.kind is Kind.PREEMPT and not core.may_preempt():
+        if action.kind is Kind.PREEMPT and not parts.startup.may_preempt(self._core.clocks.now()):
             return "deferred"
-        if not core.supply.usable(action.machine) or core.recovery.busy(action.machine):
+        if not parts.supply.usable(action.machine) or parts.recovery.busy(action.machine):
             return "deferred"
         return "decided" if self._fits(action) else "deferred"
 
     def _fits(self, action: Action) -> bool:
-        """Whether the stamp can be written; a stranger's group name may be too long for that."""
+        """Whether the stamp can be read back. A group, which an operator names, may be too long for that."""
         if action.stamp is None:
             return True
         core = self._core
@@ -138,23 +148,18 @@ class Deciding:
             to_metadata(Binding(action.stamp, core.settings.shard_id, MAX_EPOCH, MAX_TIME))
         except StampTooLongError as error:
             _log.warning("stamp_too_long", cluster=action.cluster, error=str(error))
-            core.holdouts.need_failed(action.cluster, action.stamp.key.fingerprint, core.clocks.now())
-            core.picture.touch_cluster(action.cluster)
+            core.unstampable(action.cluster, action.stamp.key.fingerprint)
             return False
         return True
 
     def _account(self, decision: Decision, began: float) -> dict[tuple[str, NeedKey], str]:
-        """Age and report the needs that were left short; what to say of each."""
+        """Count and log the needs that were left short. Returns what the audit log says of each."""
         core, metrics, verdicts = self._core, self._core.metrics, decision.verdicts
-        short = [Short(*verdicts.lacking(row)) for row in verdicts.short()]
+        short = [ShortNeed(*verdicts.lacking(row)) for row in verdicts.short()]
         early = began - self._aged < self._interval * _ON_TIME
         if not early:
             self._aged = began
-        report = self.ledger.cycle(short, early=early)
-        by_cluster: dict[str, list[NeedKey]] = {}
-        for need in short:
-            by_cluster.setdefault(need.cluster, []).append(need.key)
-        core.short = by_cluster
+        report = core.left_short(short, early=early)
         metrics.shortfalls.set(report.count)
         for name, count in report.by_priority.items():
             metrics.shortfalls_by_priority.of(name).set(count)
@@ -170,8 +175,8 @@ class Deciding:
         return {(need.cluster, need.key): f"short of {_words(need.deficit)}" for need in short}
 
     def _watch_silence(self, now: float) -> None:
-        """Say which clusters have not been heard of for a day, once for each time that they are others."""
-        silent = self._core.demand.silent(now)
+        """Log which clusters have had no session for a day, each time that these are other clusters than before."""
+        silent = self._core.parts.demand.silent(now)
         self._core.metrics.clusters_silent.set(len(silent))
         if silent and silent != self._silent:
             advice = "bigfleetctl clusters forget, for those that are gone for good"
@@ -179,8 +184,8 @@ class Deciding:
         self._silent = silent
 
     def _record(self, action: Action, event: str, short: dict[tuple[str, NeedKey], str], before: float) -> Record:
-        core, stamp = self._core, action.stamp
-        machine, commitment = core.supply.find(action.machine), core.execute.get(action.machine)
+        parts, stamp = self._core.parts, action.stamp
+        machine, commitment = parts.supply.find(action.machine), parts.commitments.get(action.machine)
         price = 0.0 if machine is None else machine.price_per_hour
         change = 0.0
         if action.kind is Kind.PROVISION and machine is not None and machine.state is MachineState.SPECULATIVE:
@@ -197,8 +202,8 @@ class Deciding:
             leaves="" if machine is None or action.kind in (Kind.PROVISION, Kind.DELETE) else machine.cluster,
             reason=action.reason,
             verdict=verdict,
-            cost_before=round(before, 6),
-            cost_after=round(before + change, 6),
+            cost_before=round(before, _DECIMALS),
+            cost_after=round(before + change, _DECIMALS),
             grace_seconds=action.grace_seconds,
             id="" if commitment is None or event != "decided" else commitment.id,
         )
@@ -215,23 +220,23 @@ class Deciding:
             reason=commitment.reason,
             grace_seconds=commitment.grace_seconds,
             outcome=end.outcome.value,
-            detail=end.detail[:1000],
+            detail=end.detail[:_MOST_DETAIL],
             id=commitment.id,
         )
 
     def _line(self, event: str, kind: str, machine_id: str, stamp: Stamp | None = None, **said: Any) -> Record:
-        """A record with what all of them have; where nothing else is said, the cost is as it is."""
-        core, machine = self._core, self._core.supply.find(machine_id)
-        cost = round(core.cost, 6)
+        """A record with the fields that every record has. The cost is the present cost unless `said` has another."""
+        core, supply = self._core, self._core.parts.supply
+        machine, cost = supply.find(machine_id), round(supply.cost_per_hour, _DECIMALS)
         return Record(
             at=_at(core.clocks.wall()),
             cycle=self.cycle,
             shard=core.settings.shard_id,
-            epoch=core.epoch,
+            epoch=core.parts.actuation.epoch,
             event=event,
             kind=kind,
             machine=machine_id,
-            provider=core.supply.provider_of(machine_id) or "",
+            provider=supply.provider_of(machine_id) or "",
             priority=0 if stamp is None else stamp.priority,
             fingerprint="" if stamp is None else stamp.key.fingerprint,
             group="" if stamp is None else stamp.key.group,

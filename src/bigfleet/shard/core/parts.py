@@ -1,107 +1,158 @@
-"""All that a shard knows, by part. No rules: those are in the parts, and in what joins them."""
+"""All that a shard knows, by part. This file puts the parts together and holds no rules.
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+Each part owns its facts; docs/adr/0020-rooms-and-owners.md lists them. Parts change only through the events of `Core`.
+"""
 
-from bigfleet.model.demand.need import NeedKey
-from bigfleet.shard.core.lookups import Books
-from bigfleet.shard.decision.durations import Timings
-from bigfleet.shard.decision.engine_input import Picture
-from bigfleet.shard.decision.give_back_rails import Rails
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from bigfleet.shard.core.lookups import Lookups
+from bigfleet.shard.core.startup import Startup
+from bigfleet.shard.decision.durations import Durations
+from bigfleet.shard.decision.engine_input import EngineInput
+from bigfleet.shard.decision.give_back_rails import GiveBackRails
 from bigfleet.shard.decision.holdouts import HoldOuts
+from bigfleet.shard.decision.shortfalls import Shortfalls
 from bigfleet.shard.demand.table import Demand, KeptDemand
-from bigfleet.shard.execution import effects as does
-from bigfleet.shard.execution.lifecycle import TAKEN_BACK, Execute
+from bigfleet.shard.execution.actuation import Actuation
+from bigfleet.shard.execution.commitment import Commitments
+from bigfleet.shard.execution.lifecycle import TAKEN_BACK, Lifecycle
+from bigfleet.shard.execution.operator_requests import OperatorRequests
 from bigfleet.shard.execution.recovery import Recovery
-from bigfleet.shard.orders import Order
-from bigfleet.shard.persistence.journal import Kept
-from bigfleet.shard.persistence.pending_writes import Filing
+from bigfleet.shard.orders import Order, WakeWriter
+from bigfleet.shard.persistence.kept import Kept
+from bigfleet.shard.persistence.pending_writes import PendingWrites
 from bigfleet.shard.sessions.available_capacity import AvailableCapacity
 from bigfleet.shard.sessions.node_readiness import NodeReadiness
-from bigfleet.shard.sessions.sender import Talk
+from bigfleet.shard.sessions.sender import Sender
 from bigfleet.shard.sessions.session import Sessions
-from bigfleet.shard.supply.machine_index import Holdings
+from bigfleet.shard.supply.machine_index import MachineIndex
 from bigfleet.shard.supply.table import Supply
 from bigfleet.telemetry.metrics import ShardMetrics
 
 
 class Settings(NamedTuple):
-    """What of the configuration the core goes by."""
+    """The part of the configuration that the core needs."""
 
     shard_id: str
+    #: The names of the providers.
     providers: tuple[str, ...]
+    #: How long an operator may take to send user data, in seconds.
     bootstrap_timeout: float
+    #: How long a Node may be known not to be Ready, in seconds.
     ready_timeout: float
+    #: Whether the shard is paused by flag.
     paused: bool
+    #: Whether the shard decides without acting.
     dry_run: bool = False
 
 
 class Clocks(NamedTuple):
-    """Running times go by `now`, which only grows; `wall` dates what others read."""
+    """The two clocks of a shard, in seconds."""
 
+    #: A clock that only grows. Running times are measured by it.
     now: Callable[[], float]
+    #: The wall clock. It dates what people and other programs read.
     wall: Callable[[], float]
 
 
-class State:
-    """The parts, as an earlier life left them."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One of each part."""
 
-    def __init__(self, settings: Settings, epoch: int, kept: Kept, clocks: Clocks, metrics: ShardMetrics) -> None:
-        self.settings, self.epoch, self.clocks, self.metrics = settings, epoch, clocks, metrics
-        now = clocks.now()
-        values, shift = kept.values, now - kept.written
-        self.orders: list[Order] = []
-        self.stood_down = ""
-        self.durable = True
-        """Whether the local file could be written when that was last tried."""
-        self.next_binding = values.next_binding
-        self.supply = Supply(settings.shard_id)
-        self.demand = Demand(now, KeptDemand(values.next_arrival, tuple(kept.clusters.values())))
-        self.holdouts = HoldOuts.restored(values.holdouts, now)
-        self.rails = Rails(
+    #: Whether this process may act: the pause, the dry run, the epoch, standing down, the local file.
+    actuation: Actuation
+    #: Every machine, as its provider last showed it.
+    supply: Supply
+    #: What every cluster asks for.
+    demand: Demand
+    #: Machines by the cluster that they are bound to or meant for.
+    machine_index: MachineIndex
+    #: The requests and instructions that operators have not answered.
+    requests: OperatorRequests
+    #: What the shard has decided to do with machines and has not seen done.
+    commitments: Commitments
+    #: What happens to commitments.
+    lifecycle: Lifecycle
+    #: The way out of Failed.
+    recovery: Recovery
+    #: The operators' sessions.
+    sessions: Sessions
+    #: The outboxes of all clusters.
+    sender: Sender
+    #: What clusters were told that they could still have.
+    available: AvailableCapacity
+    #: Whether Nodes have come up.
+    readiness: NodeReadiness
+    #: Machines, needs and shapes that are no candidates for a while.
+    holdouts: HoldOuts
+    #: What slows giving back.
+    rails: GiveBackRails
+    #: How long machines take from state to state.
+    durations: Durations
+    #: The needs that the last decision left short.
+    shortfalls: Shortfalls
+    #: What the engine must hear of before the next decision.
+    engine_input: EngineInput
+    #: What the local file must hold next.
+    pending_writes: PendingWrites
+    #: What must not be done yet because the shard has just started.
+    startup: Startup
+    #: What one part asks of the others.
+    lookups: Lookups
+    #: What the shell is to do next.
+    orders: list[Order]
+
+    @classmethod
+    def restored(cls, settings: Settings, epoch: int, kept: Kept, clocks: Clocks, metrics: ShardMetrics) -> Self:
+        """The parts as an earlier life left them."""
+        now, values = clocks.now(), kept.values
+        shift = now - kept.written
+        orders: list[Order] = []
+        fenced: set[str] = set()
+        actuation = Actuation(
+            epoch, dry_run=settings.dry_run, paused=settings.paused, pause_reason=values.pause_reason, now=now
+        )
+        supply = Supply(settings.shard_id, highest_number=max(0, values.next_binding - 1))
+        supply.resume_taken_back(each.machine for each in kept.commitments.values() if each.reason == TAKEN_BACK)
+        demand = Demand(now, KeptDemand(values.next_arrival, tuple(kept.clusters.values())))
+        machine_index, available, requests = MachineIndex(), AvailableCapacity(), OperatorRequests()
+        sender = Sender(
+            supply, demand, machine_index, available, wake=lambda cluster: orders.append(WakeWriter(cluster))
+        )
+        readiness = NodeReadiness(settings.ready_timeout)
+        readiness.restored(kept.ready)
+        commitments = Commitments(requests)
+        lookups = Lookups(supply, demand, machine_index, requests, commitments, sender, readiness, actuation)
+        holdouts = HoldOuts.restored(values.holdouts, now)
+        rails = GiveBackRails(
             {cluster: since + shift for cluster, since in values.excess_since.items()},
             {machine_id: until + shift for machine_id, until in values.reclaim_holds.items()},
         )
-        self.timings = Timings(values.drains, metrics)
-        self.holdings = Holdings()
-        self.books = Books(self)
-        self.sessions = Sessions(self.books)
-        self.available = AvailableCapacity()
-        self.talk = Talk(self.supply, self.demand, self.holdings, self.available, self._order)
-        self.execute = Execute(self.books, settings.bootstrap_timeout)
-        self.readiness = NodeReadiness(settings.ready_timeout)
-        self.readiness.restored(kept.ready)
-        self.recovery = Recovery(self.books, self.execute.fenced)
-        self.taken_back = {each.machine for each in kept.commitments.values() if each.reason == TAKEN_BACK}
-        """Machines that their provider drains unasked: nobody else's until they are through."""
-        self.picture = Picture(
-            self.supply,
-            self.demand,
-            self.execute,
-            self.holdouts,
-            self.rails,
-            self.timings.drains,
-            self.readiness,
-            self.taken_back,
+        durations = Durations(values.drains, metrics)
+        return cls(
+            actuation=actuation,
+            supply=supply,
+            demand=demand,
+            machine_index=machine_index,
+            requests=requests,
+            commitments=commitments,
+            lifecycle=Lifecycle(lookups, commitments, actuation, fenced, settings.bootstrap_timeout),
+            recovery=Recovery(lookups, requests, actuation, fenced),
+            sessions=Sessions(lookups),
+            sender=sender,
+            available=available,
+            readiness=readiness,
+            holdouts=holdouts,
+            rails=rails,
+            durations=durations,
+            shortfalls=Shortfalls(),
+            engine_input=EngineInput(supply, demand, commitments, holdouts, rails, durations.drains, readiness),
+            pending_writes=PendingWrites(kept),
+            # A file with no binding number is younger than the loss of the one before, so it tells nothing of machines
+            # that were not listed since.
+            startup=Startup(supply, settings.providers, kept.found and values.next_binding > 0, now),
+            lookups=lookups,
+            orders=orders,
         )
-        self.short: Mapping[str, list[NeedKey]] = {}
-        """The rows that the last decision left short, by cluster, first served first."""
-        self.cost = 0.0
-        """Dollars an hour of every machine that is paid for."""
-        self.first_seen: dict[str, dict[NeedKey, int]] = {}
-        """When each row of each cluster was first seen, in nanoseconds of the wall clock."""
-        self.ends: list[does.Ended] = []
-        self.recoveries: list[does.Ask] = []
-        """Calls out of Failed since somebody last took them, for the audit log."""
-        self.unready: dict[str, str] = {}
-        """Empty machines whose node was not Ready in time, with their clusters: to be drained (protocol.md 16)."""
-        self.filing = Filing(kept)
-        # A file that is younger than the loss of the one before tells nothing of machines that were not listed since.
-        self.had_file, self.started = kept.found and values.next_binding > 0, now
-        self.unsettled_at_start: set[str] = set()
-        self.pause_reason = values.pause_reason
-        """Why an admin paused; such a pause outlives the process. One by flag is there as long as the flag."""
-        self.paused = settings.paused or bool(values.pause_reason)
-
-    def _order(self, order: Order) -> None:
-        self.orders.append(order)

@@ -1,4 +1,7 @@
-"""What the parts say to each other: each one's effects are another's events, or an order to the shell."""
+"""How the parts react to each other: the effects of one part become events of others, or orders to the shell.
+
+Only `Core` uses this. It holds no rule of a part, and nothing of its own but lines for the audit log.
+"""
 
 from collections.abc import Iterable
 
@@ -7,385 +10,412 @@ import structlog
 from bigfleet.engine.records import Kind
 from bigfleet.model.demand.need import Rollup
 from bigfleet.model.machine import Call, Machine, MachineState
-from bigfleet.shard.core.parts import State
+from bigfleet.model.resources import Resources
+from bigfleet.shard.core.parts import Clocks, Parts
 from bigfleet.shard.decision.holdouts import shape_of
-from bigfleet.shard.demand import table as wants
+from bigfleet.shard.demand import table as demand_effects
 from bigfleet.shard.demand.rollup_guard import total_bound
-from bigfleet.shard.execution import effects as does
-from bigfleet.shard.execution import recovery as cures
-from bigfleet.shard.execution.commitment import CALLING, Commitment, Step
-from bigfleet.shard.orders import DecideSoon, Look, MakeCall, StandDown
+from bigfleet.shard.execution import effects as execution_effects
+from bigfleet.shard.execution import recovery as recovery_effects
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.effects import Ended, Held, Outcome, ProviderCall
+from bigfleet.shard.execution.steps import UNSENT
+from bigfleet.shard.orders import DecideSoon, GetMachine, MakeCall, StandDown
 from bigfleet.shard.sessions import messages
-from bigfleet.shard.sessions import node_readiness as nodes
-from bigfleet.shard.supply import known
+from bigfleet.shard.sessions import node_readiness as readiness_effects
+from bigfleet.shard.supply import known as supply_effects
 from bigfleet.shard.supply.stamps import Binding, from_metadata, number_of
 from bigfleet.shard.supply.table import node_name
+from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.hello import NODE_READY
 
 _log = structlog.get_logger("bigfleet.shard")
 
 _S = MachineState
-_REFUSED_IDLE_SECONDS, _UNDELETABLE_SECONDS = 60.0, 3600.0
-# Outcomes after which choosing the same machine at once again would end the same way.
-_NOT_AT_ONCE = frozenset({does.Outcome.REFUSED, does.Outcome.MISMATCH, does.Outcome.FENCED})
+
+_REFUSED_IDLE_SECONDS = 60.0
+"""How long a machine is not given back after its provider refused a Delete."""
+
+_UNDELETABLE_SECONDS = 3600.0
+"""How long a machine is not given back whose provider has no Delete."""
+
+_NOT_AT_ONCE = frozenset({Outcome.REFUSED, Outcome.MISMATCH, Outcome.FENCED})
+"""Outcomes after which the same action would end the same way, if the same machine were chosen at once."""
+
+_SHOWN_ERROR, _SHOWN_DETAIL = 200, 300
+"""How many characters of a provider's words a log line holds."""
+
+_SEEN_BY_CLUSTERS = ("state", "cluster", "host", "labels", "resources", "allocatable", "last_error")
+"""The fields of a machine that its cluster is told."""
 
 
-class Reactions(State):
+class Reactions:
     """Carries effects from part to part until none is left."""
 
-    def supplied(self, effects: Iterable[known.Effect]) -> None:
-        """Supply has changed."""
+    def __init__(self, parts: Parts, clocks: Clocks, metrics: ShardMetrics) -> None:
+        self._parts, self._clocks, self._metrics = parts, clocks, metrics
+        #: Commitments that have ended since the audit log was last written.
+        self.ended: list[Ended] = []
+        #: Calls out of Failed that were made since the audit log was last written.
+        self.recovery_calls: list[ProviderCall] = []
+
+    # Supply.
+
+    def after_supply(self, effects: Iterable[supply_effects.Effect]) -> None:
+        """Carry out what supply wants done."""
         for effect in effects:
             match effect:
-                case known.Changed():
+                case supply_effects.Changed():
                     self._changed(effect)
-                case known.Doubt(machine_id=machine_id, provider=provider):
-                    self.orders.append(Look(machine_id, provider))
-                case known.UnaskedDrain(machine_id=machine_id):
+                case supply_effects.Doubt(machine_id=machine_id, provider=provider):
+                    self._parts.orders.append(GetMachine(machine_id, provider))
+                case supply_effects.UnaskedDrain(machine_id=machine_id):
                     _log.warning("machine_taken_back", machine=machine_id)
-                    # Whoever loses it must not choose it as its own replacement (ADR 9.1).
-                    self.taken_back.add(machine_id)
-                    self.executed(self.execute.taken_back(machine_id, self.clocks.now()))
-                case known.Incident(kind=kind, machine_id=machine_id, text=text):
+                    self.after_lifecycle(self._parts.lifecycle.taken_back(machine_id, self._clocks.now()))
+                case supply_effects.Incident(kind=kind, machine_id=machine_id, text=text):
                     _log.warning("supply_incident", kind=kind, machine=machine_id, text=text)
-                    if kind is known.IncidentKind.HIGHER_EPOCH:
-                        self.stand_down(f"machine {machine_id!r}: {text}")
+                    if kind is supply_effects.IncidentKind.HIGHER_EPOCH:
+                        self._stand_down(f"machine {machine_id!r}: {text}")
 
-    def _changed(self, changed: known.Changed) -> None:
-        now, before, after = self.clocks.now(), changed.before, changed.after
-        machine_id = changed.machine_id
-        self.picture.touch(machine_id)
-        self.cost += _paid(after) - _paid(before)
+    def _changed(self, changed: supply_effects.Changed) -> None:
+        parts, now = self._parts, self._clocks.now()
+        machine_id, before, after = changed.machine_id, changed.before, changed.after
+        parts.engine_input.touch(machine_id)
         moved = before is None or after is None or before.state is not after.state
         if after is not None and after.cluster and (before is None or before.cluster != after.cluster):
-            self.wanted(self.demand.met(after.cluster))
+            self.after_demand(parts.demand.met(after.cluster))
         self._watch_node(changed, now)
         if moved:
             self._moved(changed, now)
-        self._file(machine_id, after, changed.provider)
+        self._write_machine(machine_id, after, changed.provider)
         self._concern(machine_id, before, quiet=not moved and _looks_alike(before, after))
-        if self.execute.get(machine_id) is not None:
-            self.executed(self.execute.moved(machine_id, now))
+        if parts.commitments.get(machine_id) is not None:
+            self.after_lifecycle(parts.lifecycle.moved(machine_id, now))
 
-    def _watch_node(self, changed: known.Changed, now: float) -> None:
-        """Follow the machine from binding to binding; that its Node was seen Ready counts to the end of this one."""
-        machine_id, before, after = changed.machine_id, changed.before, changed.after
+    def _watch_node(self, changed: supply_effects.Changed, now: float) -> None:
+        """Tell readiness when a binding begins and ends. That a Node was Ready counts until its binding ends."""
+        readiness, machine_id = self._parts.readiness, changed.machine_id
+        before, after = changed.before, changed.after
         if before is not None and before.cluster:
             left = after is None or after.cluster != before.cluster
             if after is not None and before.state is _S.CONFIGURED and after.state in (_S.DRAINING, _S.FAILED):
-                left = left or not self.readiness.seen_ready(machine_id)
+                left = left or not readiness.seen_ready(machine_id)
             if left:
-                self.filing.ready(machine_id, None)
-                self.readied(self.readiness.unbound(machine_id))
+                self._parts.pending_writes.ready(machine_id, None)
+                self.after_readiness(readiness.unbound(machine_id))
         if after is not None and after.state is _S.CONFIGURED:
-            self.readied(self.readiness.bound(machine_id, after.cluster, number_of(after.shard_metadata), now))
+            number = number_of(after.shard_metadata)
+            self.after_readiness(readiness.bound(machine_id, after.cluster, number, now))
 
-    def _moved(self, changed: known.Changed, now: float) -> None:
-        """The machine is in another state."""
-        machine_id, before, after = changed.machine_id, changed.before, changed.after
+    def _moved(self, changed: supply_effects.Changed, now: float) -> None:
+        """The machine has changed its state."""
+        parts, machine_id, before, after = self._parts, changed.machine_id, changed.before, changed.after
         was = None if before is None else before.state
-        self.timings.moved(machine_id, after, now)
-        self.unsettled_at_start.discard(machine_id)
-        if after is None or after.state is not _S.DRAINING:
-            self.taken_back.discard(machine_id)
+        parts.durations.moved(machine_id, after, now)
+        parts.startup.moved(machine_id)
         if was is _S.IDLE:
-            self.filing.idle(machine_id, None)
+            parts.pending_writes.idle(machine_id, None)
         if was is _S.FAILED:
-            self.cured(self.recovery.left(machine_id))
+            self.after_recovery(parts.recovery.left(machine_id))
         if after is None:
             return
         match after.state:
             case _S.IDLE:
-                self.filing.idle(machine_id, float(self.supply.idle_since(machine_id)))
+                parts.pending_writes.idle(machine_id, float(parts.supply.idle_since(machine_id)))
                 if was is _S.CREATING:
-                    self.holdouts.create_succeeded(shape_of(after))
+                    parts.holdouts.create_succeeded(shape_of(after))
             case _S.FAILED:
-                _log.warning("machine_failed", machine=machine_id, error=after.last_error[:200], cluster=after.cluster)
-                self.holdouts.machine_failed(machine_id, now)
-                self.cured(self.recovery.failed(after, changed.provider, now))
+                error = after.last_error[:_SHOWN_ERROR]
+                _log.warning("machine_failed", machine=machine_id, error=error, cluster=after.cluster)
+                parts.holdouts.machine_failed(machine_id, now)
+                self.after_recovery(parts.recovery.failed(after, changed.provider, now))
 
-    def _file(self, machine_id: str, machine: Machine | None, provider: str) -> None:
-        """Keep bound and committed machines on file as last known."""
-        bound = machine is not None and (machine.cluster or self.execute.get(machine_id) is not None)
-        self.filing.machine(machine_id, machine if bound else None, provider)
+    def _write_machine(self, machine_id: str, machine: Machine | None, provider: str) -> None:
+        """Have bound and committed machines on file as they were last seen."""
+        is_committed = self._parts.commitments.get(machine_id) is not None
+        written = machine if machine is not None and (machine.cluster or is_committed) else None
+        self._parts.pending_writes.machine(machine_id, written, provider)
 
     def _concern(self, machine_id: str, before: Machine | None = None, *, quiet: bool = False) -> None:
-        """Whom the machine concerns now hears how it stands, and whom it no longer does hears that."""
-        now, machine, commitment = self.clocks.now(), self.supply.find(machine_id), self.execute.get(machine_id)
+        """Tell the machine's clusters its state, and tell a cluster that it has left that it has left.
+
+        `quiet` says that clusters which knew of the machine would see no difference.
+        """
+        parts, now = self._parts, self._clocks.now()
+        machine, commitment = parts.supply.find(machine_id), parts.commitments.get(machine_id)
         clusters: set[str] = set()
         if machine is not None:
             clusters = {machine.cluster, "" if commitment is None else commitment.cluster} - {""}
-        known = self.holdings.clusters(machine_id)
-        left = self.holdings.concern(machine_id, clusters, now)
+        known = parts.machine_index.clusters(machine_id)
+        left = parts.machine_index.concern(machine_id, clusters, now)
         for cluster in sorted(clusters):
             if machine is not None and not (quiet and cluster in known):
-                self.talk.show(machine, cluster, now)
+                parts.sender.show(machine, cluster, now)
         for cluster in sorted(left):
             last = machine or before
             if last is not None:
                 drained = machine is not None and before is not None and before.cluster == cluster
-                self.talk.take_leave(last, cluster, drained=drained, there=machine is not None, now=now)
-            if not self.holdings.of(cluster):
-                self._unbound(cluster, now)
+                parts.sender.take_leave(last, cluster, drained=drained, there=machine is not None, now=now)
+            if not parts.machine_index.of(cluster):
+                self.unbound(cluster, now)
 
-    def _unbound(self, cluster: str, now: float) -> None:
-        """The last machine has left the cluster; one that was forgotten is then known no more."""
-        self.demand.unbound(cluster)
-        kept = self.demand.kept(cluster, now)
-        self.filing.cluster(cluster, kept)
+    def unbound(self, cluster: str, now: float) -> None:
+        """The last machine has left the cluster. A cluster that was forgotten is then no longer known."""
+        parts = self._parts
+        parts.demand.unbound(cluster)
+        kept = parts.demand.kept(cluster, now)
+        parts.pending_writes.cluster(cluster, kept)
         if kept is None:
-            self.first_seen.pop(cluster, None)
-            self.available.forget(cluster)
-            self.talk.forget(cluster)
-            for family in (self.metrics.rollup_quarantined, self.metrics.rollups_rejected):
+            parts.available.forget(cluster)
+            parts.sender.forget(cluster)
+            for family in (self._metrics.rollup_quarantined, self._metrics.rollups_rejected):
                 family.forget(cluster)
 
     # Demand and sessions.
 
-    def wanted(self, effects: Iterable[wants.Effect]) -> None:
-        """Demand has changed."""
+    def after_demand(self, effects: Iterable[demand_effects.Effect]) -> None:
+        """Carry out what demand wants done."""
+        parts = self._parts
         for effect in effects:
             match effect:
-                case wants.Replace(cluster=cluster, needs=needs, arrivals=arrivals):
-                    self.picture.replace(cluster, needs, arrivals)
-                    known, wall = self.first_seen.get(cluster, {}), int(self.clocks.wall() * 1e9)
-                    self.first_seen[cluster] = {key: known.get(key, wall) for key in arrivals}
-                    self.filing.cluster(cluster, self.demand.kept(cluster, self.clocks.now()))
-                case wants.Acknowledge(cluster=cluster, echo=echo, reason=reason):
+                case demand_effects.Replace(cluster=cluster, needs=needs, arrivals=arrivals):
+                    parts.engine_input.replace(cluster, needs, arrivals)
+                    parts.pending_writes.cluster(cluster, parts.demand.kept(cluster, self._clocks.now()))
+                case demand_effects.Acknowledge(cluster=cluster, echo=echo, reason=reason):
                     if reason:
                         _log.warning("rollup_not_taken", cluster=cluster, reason=reason)
-                    self._acknowledge(cluster, echo, reason)
-                case wants.ClusterChanged(cluster=cluster):
-                    self.picture.touch_cluster(cluster)
-                    self.filing.cluster(cluster, self.demand.kept(cluster, self.clocks.now()))
-                case wants.NodesChanged(nodes=names):
-                    machines = (self.supply.by_node(name) for name in names)
-                    self.picture.touch_all(machine.id for machine in machines if machine is not None)
-                case wants.MachinesChanged(cluster=cluster):
-                    self.picture.touch_all(self.holdings.of(cluster))
-                case wants.QuarantineChanged(cluster=cluster, quarantined=quarantined):
-                    self.metrics.rollup_quarantined.of(cluster).set(quarantined)
-                case wants.EarlyCycle():
-                    self.orders.append(DecideSoon())
+                    self.acknowledge(cluster, echo, reason)
+                case demand_effects.ClusterChanged(cluster=cluster):
+                    parts.engine_input.touch_cluster(cluster)
+                    parts.pending_writes.cluster(cluster, parts.demand.kept(cluster, self._clocks.now()))
+                case demand_effects.NodesChanged(nodes=names):
+                    machines = (parts.supply.by_node(name) for name in names)
+                    parts.engine_input.touch_all(machine.id for machine in machines if machine is not None)
+                case demand_effects.MachinesChanged(cluster=cluster):
+                    parts.engine_input.touch_all(parts.machine_index.of(cluster))
+                case demand_effects.QuarantineChanged(cluster=cluster, quarantined=quarantined):
+                    self._metrics.rollup_quarantined.of(cluster).set(quarantined)
+                case demand_effects.EarlyCycle():
+                    parts.orders.append(DecideSoon())
 
-    def _rolled_up(self, cluster: str, rollup: Rollup, now: float) -> None:
-        bound = () if self.demand.reported(cluster) else total_bound(self._bound(cluster))
-        self.wanted(self.demand.rolled_up(cluster, rollup, bound, now))
-        if self.demand.rollup(cluster) is rollup:
-            self.available.rolled_up(cluster, (need.profile for need in rollup.needs), now)
+    def rolled_up(self, cluster: str, rollup: Rollup, now: float) -> None:
+        """A well-formed roll-up has come."""
+        parts = self._parts
+        bound = () if parts.demand.reported(cluster) else total_bound(self._bound(cluster))
+        self.after_demand(parts.demand.rolled_up(cluster, rollup, bound, now, self._clocks.wall()))
+        if parts.demand.rollup(cluster) is rollup:
+            parts.available.rolled_up(cluster, (need.profile for need in rollup.needs), now)
 
-    def _bound(self, cluster: str) -> Iterable[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]]:
-        for machine_id in self.holdings.of(cluster):
-            machine = self.supply.find(machine_id)
+    def _bound(self, cluster: str) -> Iterable[tuple[Resources, Resources]]:
+        """The usable resources of the cluster's machines, and the unit on each one's stamp."""
+        for machine_id in self._parts.machine_index.of(cluster):
+            machine = self._parts.supply.find(machine_id)
             if machine is not None and machine.cluster == cluster:
-                verdict = from_metadata(machine.shard_metadata)
-                yield machine.usable, verdict.stamp.key.unit if isinstance(verdict, Binding) else ()
+                reading = from_metadata(machine.shard_metadata)
+                yield machine.usable, reading.stamp.key.unit if isinstance(reading, Binding) else ()
 
-    def _opened(self, cluster: str, features: frozenset[str], replaced: bool, now: float) -> None:
+    def session_opened(self, cluster: str, features: frozenset[str], replaced: bool, now: float) -> None:
+        """The cluster's operator has connected."""
+        parts = self._parts
         _log.info("session_opened", cluster=cluster, features=sorted(features), replaced=replaced)
-        self.metrics.session_lifecycle.of("replaced" if replaced else "installed").inc()
-        self.metrics.active_sessions.set(len(self.sessions))
-        self.wanted(self.demand.session_opened(cluster))
-        self.readied(self.readiness.session_opened(cluster, NODE_READY in features, now))
-        asked = [*self.execute.unanswered(cluster, now), *self.recovery.unanswered(cluster, now)]
-        self.talk.connected(cluster, features, asked, now)
-        self.executed(self.execute.session_opened(now))
+        self._metrics.session_lifecycle.of("replaced" if replaced else "installed").inc()
+        self._metrics.active_sessions.set(len(parts.sessions))
+        self.after_demand(parts.demand.session_opened(cluster))
+        self.after_readiness(parts.readiness.session_opened(cluster, NODE_READY in features, now))
+        asked = [*parts.lifecycle.unanswered(cluster, now), *parts.recovery.unanswered(cluster, now)]
+        parts.sender.connected(cluster, features, asked, now)
+        self.after_lifecycle(parts.lifecycle.session_opened(now))
 
-    def _closed(self, cluster: str, now: float) -> None:
-        if self.sessions.of(cluster) is not None:
-            # The end of one that is over was heard after the next had begun.
+    def session_closed(self, cluster: str, now: float) -> None:
+        """The cluster's session has ended."""
+        parts = self._parts
+        if parts.sessions.of(cluster) is not None:
+            # The end of a session was heard after the next session of the cluster had begun.
             return
         _log.info("session_closed", cluster=cluster)
-        self.metrics.session_lifecycle.of("removed").inc()
-        self.metrics.active_sessions.set(len(self.sessions))
-        self.wanted(self.demand.session_closed(cluster, now))
-        self.readiness.session_closed(cluster, now)
-        self.talk.disconnected(cluster)
+        self._metrics.session_lifecycle.of("removed").inc()
+        self._metrics.active_sessions.set(len(parts.sessions))
+        self.after_demand(parts.demand.session_closed(cluster, now))
+        parts.readiness.session_closed(cluster, now)
+        parts.sender.disconnected(cluster)
 
-    def _acknowledge(self, cluster: str, echo: str, reason: str) -> None:
-        frame = messages.acknowledgement(echo, reason, self.epoch, self.short.get(cluster, ()))
-        self.talk.send(cluster, frame, self.clocks.now())
-
-    def _answered(self, request_id: str, now: float) -> None:
-        commitment = self.books.behind_request(request_id)
-        if commitment is not None:
-            self.metrics.request_bootstrap.observe(now - commitment.began)
+    def acknowledge(self, cluster: str, echo: str, reason: str) -> None:
+        """Tell an operator what became of its roll-up."""
+        parts = self._parts
+        frame = messages.acknowledgement(echo, reason, parts.actuation.epoch, parts.shortfalls.of(cluster))
+        parts.sender.send(cluster, frame, self._clocks.now())
 
     # Execution.
 
-    def executed(self, effects: Iterable[does.Effect]) -> None:
-        """Actions have moved on."""
+    def after_lifecycle(self, effects: Iterable[execution_effects.Effect]) -> None:
+        """Carry out what commitments want done."""
         for effect in effects:
             match effect:
-                case does.Keep(commitment=commitment):
-                    self._kept(commitment)
-                case does.Ended():
-                    self._ended(effect)
-                case does.HoldOut(held=held, commitment=commitment):
-                    self._held_out(held, commitment)
-                case does.Incident(machine=machine, text=text, stop=stop):
+                case execution_effects.Keep(commitment=commitment):
+                    self._keep(commitment)
+                case Ended():
+                    self._end(effect)
+                case execution_effects.HoldOut(held=held, commitment=commitment):
+                    self._hold_out(held, commitment)
+                case execution_effects.Fenced(machine=machine, text=text, stop=stop):
                     _log.error("fenced", machine=machine, text=text)
                     if stop:
-                        self.stand_down(f"machine {machine!r}: fenced twice with fresh sequences: {text}")
+                        self._stand_down(f"machine {machine!r}: fenced twice with fresh sequences: {text}")
                 case _:
-                    self._asked(effect)
+                    self._send(effect)
 
-    def _asked(self, effect: does.Effect) -> None:
-        """What somebody outside is to hear."""
-        now = self.clocks.now()
+    def _send(self, effect: execution_effects.Effect) -> None:
+        """Send what a provider or an operator is to hear."""
+        parts, now = self._parts, self._clocks.now()
         match effect:
-            case does.Ask():
+            case ProviderCall():
                 self._call(effect)
-            case does.Settle(machine=machine_id, provider=provider):
-                self.orders.append(Look(machine_id, provider))
-            case does.RequestBlob():
-                self.talk.request(effect, now)
-            case does.WithdrawBlob(cluster=cluster, request_id=request_id):
-                self.talk.send(cluster, messages.bootstrap_withdrawn(request_id), now)
-            case does.Instruct():
-                self.books.instructed(effect)
-                self.talk.instruct(effect, now)
-            case does.WithdrawInstruction(cluster=cluster, instruction_id=instruction_id, reason=reason):
-                self.books.withdrawn(instruction_id)
-                self.talk.send(cluster, messages.reclaim_withdrawn(instruction_id, reason), now)
+            case execution_effects.Settle(machine=machine_id, provider=provider):
+                parts.orders.append(GetMachine(machine_id, provider))
+            case execution_effects.RequestBlob():
+                parts.sender.request(effect, now)
+            case execution_effects.WithdrawBlob(cluster=cluster, request_id=request_id):
+                parts.sender.send(cluster, messages.bootstrap_withdrawn(request_id), now)
+            case execution_effects.Instruct():
+                parts.sender.instruct(effect, now)
+            case execution_effects.WithdrawInstruction(cluster=cluster, instruction_id=instruction_id, reason=reason):
+                parts.sender.send(cluster, messages.reclaim_withdrawn(instruction_id, reason), now)
 
-    def _call(self, ask: does.Ask) -> None:
-        if ask.call is Call.DRAIN:
-            machine = self.supply.find(ask.machine)
-            if machine is not None and machine.cluster and not self.demand.has_session(machine.cluster):
-                _log.warning("reclaim fallback", machine=ask.machine, cluster=machine.cluster, grace=ask.grace_seconds)
-        self.supply.called(ask.machine)
-        self.orders.append(MakeCall(ask))
+    def _call(self, call: ProviderCall) -> None:
+        parts = self._parts
+        if call.call is Call.DRAIN:
+            machine = parts.supply.find(call.machine)
+            if machine is not None and machine.cluster and not parts.demand.has_session(machine.cluster):
+                _log.warning(
+                    "reclaim fallback", machine=call.machine, cluster=machine.cluster, grace=call.grace_seconds
+                )
+        parts.supply.called(call.machine)
+        parts.orders.append(MakeCall(call))
 
-    def _kept(self, commitment: Commitment) -> None:
+    def _keep(self, commitment: Commitment) -> None:
         machine_id = commitment.machine
-        self.books.kept(commitment)
-        self.supply.in_flight(machine_id, True)
-        self.filing.commitment(machine_id, commitment)
-        self._refile(machine_id)
+        self._parts.supply.in_flight(machine_id, True)
+        self._parts.pending_writes.commitment(machine_id, commitment)
+        self._commitment_changed(machine_id)
 
-    def _ended(self, end: does.Ended) -> None:
-        commitment, outcome, now = end.commitment, end.outcome, self.clocks.now()
+    def _end(self, end: Ended) -> None:
+        parts, now = self._parts, self._clocks.now()
+        commitment, outcome = end.commitment, end.outcome
         machine_id = commitment.machine
-        self.books.ended(commitment)
-        self.supply.in_flight(machine_id, False)
-        self.filing.commitment(machine_id, None)
-        self._refile(machine_id)
-        self.ends.append(end)
-        self.metrics.action_execute_outcomes.of(commitment.kind.value, outcome.value).inc()
-        if outcome is does.Outcome.DROPPED and commitment.step in (Step.DECIDED, Step.WAITING):
-            self.metrics.actions_dropped.inc()
-        if outcome is does.Outcome.SUCCESS and commitment.cluster:
-            self.holdouts.machine_succeeded(machine_id)
+        parts.supply.in_flight(machine_id, False)
+        parts.pending_writes.commitment(machine_id, None)
+        self._commitment_changed(machine_id)
+        self.ended.append(end)
+        self._count_end(end, now)
+        if outcome is Outcome.SUCCESS and commitment.cluster:
+            parts.holdouts.machine_succeeded(machine_id)
             if commitment.stamp is not None:
-                self.holdouts.need_succeeded(commitment.cluster, commitment.stamp.key.fingerprint)
-                self.picture.touch_cluster(commitment.cluster)
-            if commitment.kind is Kind.PROVISION:
-                self.metrics.provisioning_latency.observe(now - commitment.decided)
-        elif outcome is does.Outcome.SUCCESS and commitment.kind is Kind.DELETE:
-            self.metrics.idle_releases.inc()
-        elif outcome is not does.Outcome.SUCCESS and outcome is not does.Outcome.DROPPED:
+                parts.holdouts.need_succeeded(commitment.cluster, commitment.stamp.key.fingerprint)
+                parts.engine_input.touch_cluster(commitment.cluster)
+        elif outcome not in (Outcome.SUCCESS, Outcome.DROPPED):
+            if commitment.kind is Kind.DELETE:
+                undeletable = outcome is Outcome.UNSUPPORTED
+                seconds = _UNDELETABLE_SECONDS if undeletable else _REFUSED_IDLE_SECONDS
+                parts.engine_input.keep_idle(machine_id, now + seconds)
+            elif outcome in _NOT_AT_ONCE:
+                parts.holdouts.machine_failed(machine_id, now)
+        if outcome is not Outcome.SUCCESS:
+            parts.readiness.drain_ended(machine_id)
+        machine, provider = parts.supply.find(machine_id), parts.supply.provider_of(machine_id)
+        if machine is not None and provider is not None and machine.state is _S.FAILED:
+            self.after_recovery(parts.recovery.failed(machine, provider, now))
+
+    def _count_end(self, end: Ended, now: float) -> None:
+        commitment, outcome, metrics = end.commitment, end.outcome, self._metrics
+        metrics.action_execute_outcomes.of(commitment.kind.value, outcome.value).inc()
+        if outcome is Outcome.DROPPED and commitment.step in UNSENT:
+            metrics.actions_dropped.inc()
+        if outcome is Outcome.SUCCESS and commitment.cluster and commitment.kind is Kind.PROVISION:
+            metrics.provisioning_latency.observe(now - commitment.decided)
+        elif outcome is Outcome.SUCCESS and not commitment.cluster and commitment.kind is Kind.DELETE:
+            metrics.idle_releases.inc()
+        elif outcome not in (Outcome.SUCCESS, Outcome.DROPPED):
             _log.warning(
                 "action_ended",
                 kind=commitment.kind.value,
-                machine=machine_id,
+                machine=commitment.machine,
                 cluster=commitment.cluster or commitment.leaves,
                 outcome=outcome.value,
-                detail=end.detail[:300],
+                detail=end.detail[:_SHOWN_DETAIL],
             )
-            if commitment.kind is Kind.DELETE:
-                undeletable = outcome is does.Outcome.UNSUPPORTED
-                self.picture.keep_idle(
-                    machine_id, now + (_UNDELETABLE_SECONDS if undeletable else _REFUSED_IDLE_SECONDS)
-                )
-            elif outcome in _NOT_AT_ONCE:
-                self.holdouts.machine_failed(machine_id, now)
-        if outcome is not does.Outcome.SUCCESS and self.readiness.flagged(machine_id):
-            # The engine leaves it alone, so nobody else would think of it again.
-            self.unready[machine_id] = commitment.leaves
-        machine = self.supply.find(machine_id)
-        provider = self.supply.provider_of(machine_id)
-        if machine is not None and provider is not None and machine.state is _S.FAILED:
-            self.cured(self.recovery.failed(machine, provider, now))
 
-    def _refile(self, machine_id: str) -> None:
-        machine, provider = self.supply.find(machine_id), self.supply.provider_of(machine_id)
-        self._file(machine_id, machine, provider or "")
-        self.picture.touch(machine_id)
+    def _commitment_changed(self, machine_id: str) -> None:
+        """The machine's commitment has changed: the file, the engine and the clusters see the machine anew."""
+        parts = self._parts
+        machine, provider = parts.supply.find(machine_id), parts.supply.provider_of(machine_id)
+        self._write_machine(machine_id, machine, provider or "")
+        parts.engine_input.touch(machine_id)
         self._concern(machine_id, machine, quiet=True)
 
-    def _held_out(self, held: does.Held, commitment: Commitment) -> None:
-        now, machine = self.clocks.now(), self.supply.find(commitment.machine)
+    def _hold_out(self, held: Held, commitment: Commitment) -> None:
+        parts, now = self._parts, self._clocks.now()
+        machine = parts.supply.find(commitment.machine)
         match held:
-            case does.Held.MACHINE:
-                self.holdouts.machine_failed(commitment.machine, now)
-            case does.Held.SHAPE if machine is not None:
-                self.holdouts.out_of_stock(shape_of(machine), now)
-            case does.Held.CREATE if machine is not None:
-                self.holdouts.create_failed(shape_of(machine), now)
-            case does.Held.NEED if commitment.stamp is not None:
-                self.holdouts.need_failed(commitment.cluster, commitment.stamp.key.fingerprint, now)
-                self.picture.touch_cluster(commitment.cluster)
-            case does.Held.RECLAIM:
-                self.rails.hold(commitment.machine, now)
-        self.picture.touch(commitment.machine)
+            case Held.MACHINE:
+                parts.holdouts.machine_failed(commitment.machine, now)
+            case Held.SHAPE if machine is not None:
+                parts.holdouts.out_of_stock(shape_of(machine), now)
+            case Held.CREATE if machine is not None:
+                parts.holdouts.create_failed(shape_of(machine), now)
+            case Held.NEED if commitment.stamp is not None:
+                parts.holdouts.need_failed(commitment.cluster, commitment.stamp.key.fingerprint, now)
+                parts.engine_input.touch_cluster(commitment.cluster)
+            case Held.RECLAIM:
+                parts.rails.hold(commitment.machine, now)
+        parts.engine_input.touch(commitment.machine)
 
-    def cured(self, effects: Iterable[cures.Effect]) -> None:
-        """Recovery of Failed machines has moved on."""
+    def after_recovery(self, effects: Iterable[recovery_effects.Effect]) -> None:
+        """Carry out what the recovery of Failed machines wants done."""
         for effect in effects:
             match effect:
-                case cures.Alert(machine_id=machine_id, since=since):
-                    _log.error("machine_stays_failed", machine=machine_id, seconds=round(self.clocks.now() - since))
-                case cures.Recovered(machine_id=machine_id):
+                case recovery_effects.Alert(machine_id=machine_id, since=since):
+                    seconds = round(self._clocks.now() - since)
+                    _log.error("machine_stays_failed", machine=machine_id, seconds=seconds)
+                case recovery_effects.Recovered(machine_id=machine_id):
                     _log.info("machine_recovered", machine=machine_id)
                 case _:
-                    if isinstance(effect, does.Ask):
-                        self.recoveries.append(effect)
-                    self.executed([effect])
+                    if isinstance(effect, ProviderCall):
+                        self.recovery_calls.append(effect)
+                    self.after_lifecycle([effect])
 
-    def readied(self, effects: Iterable[nodes.Effect]) -> None:
-        """What is known of nodes has changed."""
-        now = self.clocks.now()
+    def after_readiness(self, effects: Iterable[readiness_effects.Effect]) -> None:
+        """Carry out what the readiness of Nodes wants done."""
+        parts, now = self._parts, self._clocks.now()
         for effect in effects:
-            self.picture.touch(effect.machine_id)
+            parts.engine_input.touch(effect.machine_id)
             match effect:
-                case nodes.Flagged(machine_id=machine_id):
+                case readiness_effects.Flagged(machine_id=machine_id):
                     _log.warning("node_not_ready_in_time", machine=machine_id)
-                    self.holdouts.machine_failed(machine_id, now)
-                case nodes.Cleared(machine_id=machine_id):
-                    self.unready.pop(machine_id, None)
-                case nodes.Latched(machine_id=machine_id, number=number):
-                    self.filing.ready(machine_id, number)
-                case nodes.DrainFlagged(machine_id=machine_id, cluster=cluster):
-                    self.unready[machine_id] = cluster
+                    parts.holdouts.machine_failed(machine_id, now)
+                case readiness_effects.Latched(machine_id=machine_id, number=number):
+                    parts.pending_writes.ready(machine_id, number)
 
-    def stand_down(self, reason: str) -> None:
+    def _stand_down(self, reason: str) -> None:
         """Another process is this shard (protocol.md 10)."""
-        if not self.stood_down:
+        if self._parts.actuation.stand_down(reason):
             _log.error("shard_fenced", reason=reason, advice="end one of the two processes, then restart this one")
-            self.stood_down = reason
-            self.orders.append(StandDown(reason))
+            self._parts.orders.append(StandDown(reason))
 
-    def _is_executing(self, ask: does.Ask) -> bool:
-        commitment = self.execute.get(ask.machine)
-        return commitment is not None and CALLING.get(commitment.step) is ask.call
+    # Questions of readiness.
 
-    def _configured(self, cluster: str) -> int:
-        machines = (self.supply.find(machine_id) for machine_id in self.holdings.of(cluster))
+    def configured(self, cluster: str) -> int:
+        """How many machines of the cluster are Configured."""
+        machines = (self._parts.supply.find(machine_id) for machine_id in self._parts.machine_index.of(cluster))
         return sum(machine is not None and machine.state is _S.CONFIGURED for machine in machines)
 
-    def _is_empty(self, machine_id: str) -> bool:
-        machine = self.supply.find(machine_id)
-        return machine is not None and self.demand.node(machine.cluster, node_name(machine))[0]
-
-
-def _paid(machine: Machine | None) -> float:
-    return 0.0 if machine is None or machine.state is _S.SPECULATIVE else machine.price_per_hour
+    def is_empty(self, machine_id: str) -> bool:
+        """Whether the machine's node runs no pod."""
+        machine = self._parts.supply.find(machine_id)
+        return machine is not None and self._parts.demand.node(machine.cluster, node_name(machine))[0]
 
 
 def _looks_alike(before: Machine | None, after: Machine | None) -> bool:
     """Whether a cluster sees no difference between two records of a machine."""
     if before is None or after is None:
         return False
-    fields = ("state", "cluster", "host", "labels", "resources", "allocatable", "last_error")
-    return all(getattr(before, field) == getattr(after, field) for field in fields)
+    return all(getattr(before, field) == getattr(after, field) for field in _SEEN_BY_CLUSTERS)

@@ -1,12 +1,12 @@
-"""The fleet as the engine is told of it: what changed since the last decision, turned into records.
+"""The engine's input: what changed since the last decision, turned into the engine's records.
 
-Events only mark what they touched. Records are made on the event loop, a slice at a time, and given to the engine in
-the thread that then decides; what is marked meanwhile waits for the next decision.
+Events only mark the machines and clusters that they touched. Records of those are made on the event loop, a slice at a
+time, and given to the engine in the thread that then decides. What is marked meanwhile waits for the next decision.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -15,32 +15,37 @@ from bigfleet.engine.records import ClusterRecord, Kind, MachineRecord
 from bigfleet.engine.tables.validate import RecordError
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.machine import Machine, MachineState
-from bigfleet.shard.decision.give_back_rails import Rails
+from bigfleet.shard.decision.durations import Medians
+from bigfleet.shard.decision.give_back_rails import GiveBackRails
 from bigfleet.shard.decision.holdouts import HoldOuts
-from bigfleet.shard.decision.medians import Medians
 from bigfleet.shard.demand.table import Demand
-from bigfleet.shard.execution.commitment import Commitment
-from bigfleet.shard.execution.lifecycle import Execute
+from bigfleet.shard.execution.commitment import Commitment, Commitments
 from bigfleet.shard.sessions.node_readiness import NodeReadiness
 from bigfleet.shard.supply.stamps import NOT_OURS, Binding, from_metadata
 from bigfleet.shard.supply.table import Supply, node_name
 
 _DRAIN_SECONDS = 60
-# Decades on a clock that began with the machine, and narrow enough for a narrow column.
+"""How long a drain is expected to take where none of the instance type was seen yet."""
+
 _NEVER = 2**31 - 1
+"""A time that never comes: decades on a clock that began with the machine, and small enough for a narrow column."""
 _S = MachineState
 
 
-class Brief(msgspec.Struct):
+class EngineUpdate(msgspec.Struct):
     """All that an engine is told before one decision."""
 
+    #: Machines that are new or have changed.
     records: list[MachineRecord]
+    #: Machines that are gone.
     removed: list[str]
+    #: Clusters that are new or have changed.
     clusters: list[ClusterRecord]
+    #: Needs of clusters whose demand has changed, with the order in which rows were first seen.
     needs: dict[str, tuple[tuple[Need, ...], Mapping[NeedKey, int]]]
 
     def tell(self, engine: Engine) -> list[RecordError]:
-        """Give it to the engine; returns what it refused, whose machines it then knows no more."""
+        """Give the update to the engine. Returns the records that it refused; it no longer knows their machines."""
         refused: list[RecordError] = []
         engine.inventory.remove(self.removed)
         while True:
@@ -58,86 +63,84 @@ class Brief(msgspec.Struct):
         return refused
 
 
-class Picture:
-    """What is known of machines and clusters, as the engine takes it, and which of it the engine has not heard yet."""
+class EngineInput:
+    """Which machines and clusters the engine must hear of, and the records of them."""
 
     def __init__(
         self,
         supply: Supply,
         demand: Demand,
-        execute: Execute,
+        commitments: Commitments,
         holdouts: HoldOuts,
-        rails: Rails,
+        rails: GiveBackRails,
         drains: Medians,
         readiness: NodeReadiness,
-        taken_back: Set[str],
     ) -> None:
-        self._supply, self._demand, self._execute = supply, demand, execute
+        self._supply, self._demand, self._commitments = supply, demand, commitments
         self._holdouts, self._rails, self._drains, self._readiness = holdouts, rails, drains, readiness
-        self._taken_back = taken_back
         self._machines: dict[str, None] = {}
         self._clusters: dict[str, None] = {}
         self._needs: dict[str, tuple[tuple[Need, ...], Mapping[NeedKey, int]]] = {}
         self._kept_idle: dict[str, float] = {}
 
     def touch(self, machine_id: str) -> None:
-        """Something about the machine is another."""
+        """Something about the machine has changed."""
         self._machines[machine_id] = None
 
     def touch_all(self, machine_ids: Iterable[str]) -> None:
-        """The same of several."""
+        """Something about these machines has changed."""
         self._machines.update(dict.fromkeys(machine_ids))
 
     def touch_cluster(self, cluster: str) -> None:
-        """Something about the cluster is another."""
+        """Something about the cluster has changed."""
         self._clusters[cluster] = None
 
     def replace(self, cluster: str, needs: tuple[Need, ...], arrivals: Mapping[NeedKey, int]) -> None:
-        """The cluster asks for this now."""
+        """The cluster's demand has changed to these rows."""
         self._needs[cluster] = (needs, arrivals)
 
     def keep_idle(self, machine_id: str, until: float) -> None:
-        """The provider does not take the machine back now: it is not released before then."""
+        """The provider did not delete the machine: it is not given back before `until`."""
         self._kept_idle[machine_id] = until
         self.touch(machine_id)
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Time has passed: machines may be given back again."""
         for machine_id in [machine_id for machine_id, until in self._kept_idle.items() if until <= now]:
             del self._kept_idle[machine_id]
             self.touch(machine_id)
 
-    def brief(self, now: float) -> Brief:
-        """Begin what the engine is told next; the machines are still to be added."""
+    def begin_update(self, now: float) -> EngineUpdate:
+        """Begin what the engine is told next. The machines are still to be added."""
         clusters, self._clusters = self._clusters, {}
         needs, self._needs = self._needs, {}
         known = set(self._demand)
         records = [self._cluster(cluster, now) for cluster in clusters if cluster in known]
-        return Brief([], [], records, needs)
+        return EngineUpdate([], [], records, needs)
 
-    def add_machines(self, brief: Brief, most: int) -> bool:
-        """Add some of the machines that changed; whether there are more."""
+    def add_machines(self, update: EngineUpdate, most: int) -> bool:
+        """Add at most so many of the machines that changed. Returns whether there are more."""
         for machine_id in list(itertools.islice(self._machines, most)):
             del self._machines[machine_id]
             machine = self._supply.find(machine_id)
             record = None if machine is None else self._record(machine)
             if record is None:
-                brief.removed.append(machine_id)
+                update.removed.append(machine_id)
             else:
-                brief.records.append(record)
+                update.records.append(record)
         return bool(self._machines)
 
     def _record(self, machine: Machine) -> MachineRecord | None:
-        """One machine as the engine takes it; None where another shard has bound it."""
-        machine_id, commitment = machine.id, self._execute.get(machine.id)
-        verdict = from_metadata(machine.shard_metadata) if machine.shard_metadata else NOT_OURS
-        stamp = verdict.stamp if isinstance(verdict, Binding) else None
-        if isinstance(verdict, Binding) and verdict.shard_id != self._supply.shard_id:
+        """One machine as the engine takes it; None where another shard has bound the machine."""
+        machine_id, commitment = machine.id, self._commitments.get(machine.id)
+        reading = from_metadata(machine.shard_metadata) if machine.shard_metadata else NOT_OURS
+        stamp = reading.stamp if isinstance(reading, Binding) else None
+        if isinstance(reading, Binding) and reading.shard_id != self._supply.shard_id:
             return None
         cluster, node = machine.cluster, node_name(machine)
         empty, unrequested = self._demand.node(cluster, node) if cluster else (False, None)
         usable = self._supply.usable(machine_id)
-        held = not usable or machine_id in self._taken_back
+        held = not usable or self._supply.is_taken_back(machine_id)
         median = self._drains.of(machine.instance_type)
         return MachineRecord(
             machine=_shown(machine, commitment),
@@ -159,7 +162,7 @@ class Picture:
 
 
 def _shown(machine: Machine, commitment: Commitment | None) -> Machine:
-    """The machine as its commitment makes it: a drain or a release counts from the decision on."""
+    """The machine as the engine is to see it: a drain or a delete counts from the decision on."""
     if commitment is None:
         return machine
     if commitment.leaves and machine.state is _S.CONFIGURED and machine.cluster == commitment.leaves:

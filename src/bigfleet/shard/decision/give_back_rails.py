@@ -1,6 +1,6 @@
-"""What slows giving back down: since when a cluster has had excess, what it gave lately, what would not empty.
+"""What slows giving back: since when a cluster has had excess, what it gave lately, which machines would not empty.
 
-Times are seconds on the shard's clock; the engine gets them whole, rounded so that nothing goes early.
+Times are seconds on the shard's clock. The engine gets whole seconds, rounded up so that no machine goes early.
 """
 
 import math
@@ -8,17 +8,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 WINDOW_SECONDS = 10.0
-"""The rail on reclaims is per so many seconds, whatever the cycles (protocol.md 17)."""
+"""The rail limits reclaims in so many seconds, however many cycles there are in them (protocol.md 17)."""
 
-# Timers fire a little early at times, and cycles are as long as the window.
 _TIMER_SLACK = 0.05
+"""How much early a timer may fire. A cycle is as long as the window, so the window must not end just after a cycle."""
 
 GIVEN_UP_SECONDS = 30 * 60.0
 """How long a machine that would not empty is no candidate (protocol.md 14)."""
 
 
-class Rails:
-    """By cluster and by machine."""
+class GiveBackRails:
+    """The excess and the reclaims of each cluster, and the machines that would not empty."""
 
     def __init__(self, excess_since: Mapping[str, float], holds: Mapping[str, float]) -> None:
         self._excess = dict(excess_since)
@@ -26,9 +26,9 @@ class Rails:
         self._holds = dict(holds)
 
     def excess(self, clusters: Iterable[str], is_live: Callable[[str], bool], now: float) -> set[str]:
-        """These clusters have excess after the last decision; returns those for which that is new.
+        """These clusters have excess after the last decision. Returns the clusters for which that has changed.
 
-        Of one that is not live no decision says so: where it had excess, that stands as it stood.
+        A decision says nothing of a cluster that is not live, so such a cluster keeps the excess that it had.
         """
         having = {*clusters, *(cluster for cluster in self._excess if not is_live(cluster))}
         changed = having ^ self._excess.keys()
@@ -40,7 +40,7 @@ class Rails:
         self._given.setdefault(cluster, deque()).append(now)
 
     def tick(self, now: float) -> set[str]:
-        """The clusters whose window has moved on."""
+        """Time has passed. Returns the clusters with fewer reclaims in their window than before."""
         changed = set()
         for cluster, times in list(self._given.items()):
             while times and now - times[0] >= WINDOW_SECONDS - _TIMER_SLACK:
@@ -53,22 +53,22 @@ class Rails:
         return changed
 
     def hold(self, machine_id: str, now: float) -> None:
-        """The machine would not empty."""
+        """The machine would not empty: it is no candidate for a while."""
         self._holds[machine_id] = now + GIVEN_UP_SECONDS
 
     def excess_since(self, cluster: str) -> int | None:
-        """For ClusterRecord.excess_since."""
+        """For ClusterRecord.excess_since: since when the cluster has had excess."""
         since = self._excess.get(cluster)
         return None if since is None else math.ceil(since)
 
     def in_window(self, cluster: str) -> int:
-        """For ClusterRecord.reclaimed_in_window."""
+        """For ClusterRecord.reclaimed_in_window: how many machines the cluster gave in the window."""
         return len(self._given.get(cluster, ()))
 
     def hold_until(self, machine_id: str) -> int:
-        """For MachineRecord.reclaim_hold_until."""
+        """For MachineRecord.reclaim_hold_until: until when the machine is no candidate."""
         return math.ceil(self._holds.get(machine_id, 0.0))
 
     def kept(self) -> tuple[dict[str, float], dict[str, float]]:
-        """For the local file: excess by cluster, holds by machine."""
+        """What the local file holds: excess by cluster, holds by machine."""
         return dict(self._excess), dict(self._holds)

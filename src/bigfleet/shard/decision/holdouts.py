@@ -1,6 +1,7 @@
-"""Who is no candidate for a while, because it just went wrong (protocol.md 8). Events in, not-before times out.
+"""Machines, needs and shapes that are no candidates for a while, because they just failed (protocol.md 8).
 
-Times are seconds on the caller's monotonic clock; the engine gets them whole, rounded up so that none ends early.
+Events in, not-before times out. Times are seconds on the caller's monotonic clock. The engine gets whole seconds,
+rounded up so that no hold-out ends early.
 """
 
 import math
@@ -21,8 +22,10 @@ SHAPE_WINDOW_SECONDS = 300.0
 """Two failed Creates of a shape no further apart than this hold it out."""
 
 _FORGET_SECONDS = 86_400.0
-# The widest elapsed time that a file may claim: a century, and a float still counts milliseconds.
+"""How long after its end a hold-out is remembered, so that the next one is longer."""
+
 _MOST_ELAPSED = 3.2e9
+"""The longest elapsed time that a file may claim: a century, which a float still counts in milliseconds."""
 
 K = TypeVar("K")
 
@@ -34,24 +37,28 @@ _Seconds = Annotated[float, msgspec.Meta(ge=FIRST_SECONDS, le=LONGEST_SECONDS)]
 
 
 class KeptHold(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A hold in the file: how long it is, and how much of that had elapsed; more than all of it once it was over."""
+    """A hold-out in the file."""
 
+    #: How long the hold-out lasts.
     seconds: _Seconds
+    #: How long ago it began; more than `seconds` where it is over.
     elapsed: _Elapsed
 
 
 class KeptShape(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A shape in the file, with its hold and how long ago a Create of it last failed."""
+    """A shape in the file."""
 
     instance_type: str
     zone: str
     capacity_type: CapacityType
+    #: The shape's hold-out, if it has one.
     hold: KeptHold | None
+    #: How long ago a Create of the shape last failed.
     failed: _Elapsed | None
 
 
 class KeptHoldOuts(msgspec.Struct, frozen=True):
-    """All hold-outs as plain data; decoding it from the file with its type is what checks it."""
+    """All hold-outs as plain data. Decoding the data with this type checks it."""
 
     machines: Mapping[str, KeptHold] = {}
     needs: Mapping[str, Mapping[str, KeptHold]] = {}
@@ -98,7 +105,7 @@ class HoldOuts:
         holds[fingerprint] = _longer(holds.get(fingerprint), now)
 
     def need_succeeded(self, cluster_id: str, fingerprint: str) -> None:
-        """It could."""
+        """The cluster's operator gave user data for this profile, and the machine serves."""
         holds = self._needs.get(cluster_id, {})
         holds.pop(fingerprint, None)
         if not holds:
@@ -116,7 +123,7 @@ class HoldOuts:
         self._shapes[shape] = _Hold(now, SHAPE_SECONDS)
 
     def create_succeeded(self, shape: Shape) -> None:
-        """A machine of this shape could be had."""
+        """A Create of this shape succeeded."""
         self._shapes.pop(shape, None)
         self._failed_creates.pop(shape, None)
 
@@ -126,15 +133,15 @@ class HoldOuts:
         return 0 if hold is None else math.ceil(hold.until)
 
     def held_out(self, cluster_id: str, now: float) -> dict[str, int]:
-        """For ClusterRecord.held_out."""
+        """For ClusterRecord.held_out: until when each fingerprint of the cluster is held out."""
         return _whole(self._needs.get(cluster_id, {}), now)
 
     def held_out_shapes(self, now: float) -> dict[Shape, int]:
-        """For Policy.held_out_shapes."""
+        """For Policy.held_out_shapes: until when each shape is held out."""
         return _whole(self._shapes, now)
 
     def kept(self, now: float) -> KeptHoldOuts:
-        """What to write down. What was over a day ago is forgotten, here and in the file."""
+        """What the local file holds. Hold-outs that ended a day ago are forgotten, here and in the file."""
         self._forget(now)
         shapes = sorted(self._shapes.keys() | self._failed_creates.keys())
         return KeptHoldOuts(
@@ -148,7 +155,7 @@ class HoldOuts:
 
     @classmethod
     def restored(cls, kept: KeptHoldOuts, now: float) -> "HoldOuts":
-        """As it was written down, every time going on where it stood (protocol.md 19)."""
+        """The hold-outs of the file. Every time goes on from where it was then (protocol.md 19)."""
         holdouts = cls()
         holdouts._machines = _resumed(kept.machines, now)
         holdouts._needs = {cluster_id: _resumed(holds, now) for cluster_id, holds in kept.needs.items()}
@@ -182,7 +189,7 @@ def _longer(hold: _Hold | None, now: float) -> _Hold:
     if hold is None:
         return _Hold(now, FIRST_SECONDS)
     if now < hold.until:
-        # Nothing is begun while it is held out, so this was begun before: the same mishap, seen again.
+        # Nothing begins during a hold-out, so what failed now began before it: it is the same mishap.
         return hold
     return _Hold(now, min(2 * hold.seconds, LONGEST_SECONDS))
 

@@ -16,7 +16,7 @@ _COMPARED = frozenset({"cpu", "memory"})
 _NAMED = 3
 
 
-class Guard:
+class RollupGuard:
     """Judges the roll-ups of one cluster, in the order in which they come."""
 
     def __init__(self) -> None:

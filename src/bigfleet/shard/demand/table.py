@@ -1,13 +1,14 @@
 """What every cluster asks for, and how far that counts. Events in, effects out; no I/O and no clock of its own.
 
-Demand is the last roll-up that was accepted. Which one that is, when it stops being live (protocol.md 11), how long its
-cluster has been away (12), which nodes must be left alone (13) and since when each row has been known (19) stand here.
+A cluster's demand is the last roll-up that was accepted. This table decides which roll-up that is, when demand stops
+being live (protocol.md 11), how long a cluster has been away (12) and which nodes must be left alone (13). It is the
+one owner of when and in which order rows were first seen (19).
 
-*Late roll-ups.* A stream keeps its order, so what comes last is newest. Only a roll-up that is stamped earlier than one
-heard before in the same session, and comes within `LATE_SECONDS` of it, is taken for a frame that was overtaken, and
-set aside. Past that it is the cluster's clock that went back, and the roll-up counts. Equal stamps count in the order
-they come in, so an operator that fills in none is served too. Sessions are never compared: frames of a replaced one do
-not get here.
+*Late roll-ups.* A stream keeps its order, so the roll-up that comes last is the newest. A roll-up is set aside as
+overtaken only if it is stamped earlier than one that came before it in the same session, and came within `LATE_SECONDS`
+of that one. After that time the cluster's clock went back, and the roll-up counts. Roll-ups with equal stamps count in
+the order in which they come, so an operator that fills in no stamp is served too. Stamps of two sessions are never
+compared: frames of a replaced session do not get here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ import msgspec
 from bigfleet.engine.records import ClusterRecord, Stakes
 from bigfleet.model.demand.need import Daemon, Need, NeedKey, Rollup
 from bigfleet.model.resources import Resources
-from bigfleet.shard.demand.rollup_guard import Guard, total_asked
+from bigfleet.shard.demand.rollup_guard import RollupGuard, total_asked
 
 LIVE_SECONDS = 60.0
 """For how long demand is live after its session ended."""
@@ -33,18 +34,21 @@ LATE_SECONDS = 30.0
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """Give the engine these rows for all that the cluster had; `arrivals` holds every row's."""
+    """Give the engine these rows in the place of all that the cluster had."""
 
     cluster: str
     needs: tuple[Need, ...]
+    #: In which order the rows were first seen.
     arrivals: Mapping[NeedKey, int]
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """Tell the operator what became of its roll-up: `echo` is set if it is the demand now, `reason` if not."""
+    """Tell the operator what became of its roll-up."""
 
     cluster: str
+    #: The roll-up's timestamp, if the roll-up is the demand now.
     echo: str
+    #: Why the roll-up is not the demand now.
     reason: str = ""
 
 
@@ -62,7 +66,7 @@ class NodesChanged(msgspec.Struct, frozen=True):
 
 
 class MachinesChanged(msgspec.Struct, frozen=True):
-    """What `protects` the cluster's machines is another: set the records of all of them anew."""
+    """Which of the cluster's machines are protected has changed: set the records of all of them anew."""
 
     cluster: str
 
@@ -75,7 +79,7 @@ class QuarantineChanged(msgspec.Struct, frozen=True):
 
 
 class EarlyCycle(msgspec.Struct, frozen=True):
-    """Demand has changed: decide before the next cycle is due, if the rate allows."""
+    """Demand has changed: decide before the next cycle is due, if cycles are not too close together."""
 
 
 Effect = Replace | Acknowledge | ClusterChanged | NodesChanged | MachinesChanged | QuarantineChanged | EarlyCycle
@@ -85,21 +89,25 @@ class KeptCluster(msgspec.Struct, frozen=True):
     """What the local file holds of one cluster."""
 
     id: str
+    #: For how long the cluster has been without a session.
     silent_seconds: float
+    #: Whether the last roll-up said that it does not name all pods.
     partial: bool
+    #: Whether an admin withdrew the demand for good.
     forgotten: bool
+    #: In which order rows were first seen.
     arrivals: tuple[tuple[NeedKey, int], ...]
 
 
 class KeptDemand(msgspec.Struct, frozen=True):
-    """What the local file holds of demand; the demand itself comes again with each cluster's next roll-up."""
+    """What the local file holds of demand. The roll-ups themselves come again from the operators."""
 
     next_arrival: int = 0
     clusters: tuple[KeptCluster, ...] = ()
 
 
 class ForgetError(ValueError):
-    """A cluster that cannot be forgotten; names it and says why."""
+    """A cluster that cannot be forgotten, and why."""
 
     def __init__(self, cluster: str, problem: str) -> None:
         self.cluster = cluster
@@ -107,25 +115,43 @@ class ForgetError(ValueError):
 
 
 class _Cluster:
-    """One cluster. `since` is when its last session ended, or the shard's start."""
+    """One cluster."""
 
     def __init__(self, since: float) -> None:
+        #: The demand: the last roll-up that was accepted since the shard's start.
         self.rollup: Rollup | None = None
+        #: The sum of what its rows ask for.
         self.asked: Resources = ()
+        #: In which order rows were first seen: the engine serves older rows of a priority first.
         self.arrivals: dict[NeedKey, int] = {}
+        #: When rows were first seen since the shard's start, in nanoseconds of the wall clock.
+        self.first_seen: dict[NeedKey, int] = {}
+        #: The nodes that run no pod.
         self.empty: frozenset[str] = frozenset()
+        #: What is at stake on nodes in pods that no request speaks for.
         self.unrequested: dict[str, Stakes] = {}
-        self.guard = Guard()
-        self.connected = self.live = False
+        self.guard = RollupGuard()
+        #: Whether the operator has a session.
+        self.connected = False
+        #: Whether the demand may acquire and give back.
+        self.live = False
+        #: Whether the machines are no victims and are not drained.
         self.spared = True
-        self.partial = self.forgotten = False
+        #: Whether the last roll-up said that it does not name all pods.
+        self.partial = False
+        #: Whether an admin withdrew the demand for good.
+        self.forgotten = False
+        #: When the last session ended, or the shard's start.
         self.since = since
+        #: For how long the cluster had been without a session before `since`, in earlier lives of the shard.
         self.silent_before = 0.0
+        #: The timestamp of the last roll-up in this session.
         self.newest: int | None = None
+        #: When that roll-up came.
         self.heard = 0.0
 
     def take_nodes(self, rollup: Rollup) -> frozenset[str]:
-        """Take what a roll-up says of nodes; returns those of which it says something else than the one before."""
+        """Take what a roll-up says of nodes. Returns the nodes of which it says something new."""
         before = self.rollup
         said = rollup.empty_nodes, rollup.unrequested_nodes
         if before is not None and said == (before.empty_nodes, before.unrequested_nodes):
@@ -150,7 +176,7 @@ class Demand:
     def __init__(self, start: float, kept: KeptDemand | None = None) -> None:
         self._start = start
         self._clusters: dict[str, _Cluster] = {}
-        # Those away whose flags may still change as time goes by.
+        # Clusters without a session whose flags change as time goes by.
         self._away: dict[str, _Cluster] = {}
         kept = kept or KeptDemand()
         self._next_arrival = kept.next_arrival
@@ -163,13 +189,13 @@ class Demand:
             self._next_arrival = max(self._next_arrival, 1 + max(cluster.arrivals.values(), default=-1))
 
     def __iter__(self) -> Iterator[str]:
-        """Every cluster; after a restart the engine needs the `record` of each that the file told of."""
+        """Every cluster."""
         return iter(list(self._clusters))
 
     # Events.
 
     def met(self, cluster_id: str) -> list[Effect]:
-        """A machine is bound to the cluster, whether or not it was ever heard of."""
+        """A machine is bound to the cluster, which may not have been heard of before."""
         if cluster_id in self._clusters:
             return []
         self._meet(cluster_id)
@@ -198,8 +224,13 @@ class Demand:
         self._away[cluster_id] = cluster
         return [*self._doubts_end(cluster_id, cluster), MachinesChanged(cluster_id)]
 
-    def rolled_up(self, cluster_id: str, rollup: Rollup, bound: Resources, now: float) -> list[Effect]:
-        """A well-formed roll-up of the cluster's live session. `bound` counts only while none was `reported` yet."""
+    def rolled_up(
+        self, cluster_id: str, rollup: Rollup, bound: Resources, now: float, wall: float = 0.0
+    ) -> list[Effect]:
+        """A well-formed roll-up of the cluster's live session. `bound` counts only while none was `reported` yet.
+
+        Rows that are new were first seen at `wall`, in seconds of the wall clock.
+        """
         cluster, said_at = self._clusters[cluster_id], rollup.timestamp_unix_nanos
         if cluster.newest is not None and said_at < cluster.newest and now - cluster.heard < LATE_SECONDS:
             reason = f"roll-up {said_at} is older than {cluster.newest}, which came before it"
@@ -223,6 +254,8 @@ class Demand:
         effects += self._accept(cluster_id, cluster, rollup)
         cluster.asked = asked
         cluster.arrivals = self._arrivals(cluster.arrivals, rollup.needs)
+        first_seen, nanos = cluster.first_seen, int(wall * 1e9)
+        cluster.first_seen = {key: first_seen.get(key, nanos) for key in cluster.arrivals}
         return [
             *effects,
             Replace(cluster_id, rollup.needs, cluster.arrivals),
@@ -231,9 +264,9 @@ class Demand:
         ]
 
     def forget(self, cluster_id: str) -> list[Effect]:
-        """Withdraw a cluster's demand for good, so that its machines are given back; ForgetError where it is connected.
+        """Withdraw a cluster's demand for good, so that its machines are given back; ForgetError if it is connected.
 
-        Until the last of them is `unbound` the cluster counts as one that asks for nothing.
+        Until its last machine is `unbound`, the cluster counts as one that asks for nothing.
         """
         cluster = self._clusters.get(cluster_id)
         if cluster is None:
@@ -245,7 +278,7 @@ class Demand:
         return [ClusterChanged(cluster_id), MachinesChanged(cluster_id), Replace(cluster_id, (), {}), EarlyCycle()]
 
     def unbound(self, cluster_id: str) -> None:
-        """The last machine of the cluster is gone from it; one that was forgotten is then known no more."""
+        """The last machine has left the cluster. A cluster that was forgotten is then no longer known."""
         cluster = self._clusters.get(cluster_id)
         if cluster is not None and cluster.forgotten:
             del self._clusters[cluster_id]
@@ -273,7 +306,7 @@ class Demand:
         excess_since: int | None = None,
         reclaimed_in_window: int = 0,
     ) -> ClusterRecord:
-        """The cluster as the engine takes it, with what the rest of the shard knows of it."""
+        """The cluster as the engine takes it. The arguments are what other parts of the shard know of the cluster."""
         cluster = self._clusters[cluster_id]
         rollup = cluster.rollup
         daemons: tuple[Daemon, ...] = () if rollup is None else rollup.daemons
@@ -289,7 +322,7 @@ class Demand:
         )
 
     def rollup(self, cluster_id: str) -> Rollup | None:
-        """The demand itself, where there is any since the shard's start."""
+        """The demand; None where no roll-up was accepted since the shard's start."""
         cluster = self._clusters.get(cluster_id)
         return None if cluster is None else cluster.rollup
 
@@ -297,8 +330,13 @@ class Demand:
         """Whether a roll-up was accepted since the shard's start; until then `rolled_up` must know what is bound."""
         return self.rollup(cluster_id) is not None
 
+    def first_seen_unix_nanos(self, cluster_id: str, key: NeedKey) -> int:
+        """When a row was first seen since the shard's start; 0 for a row that is not in the demand."""
+        cluster = self._clusters.get(cluster_id)
+        return 0 if cluster is None else cluster.first_seen.get(key, 0)
+
     def node(self, cluster_id: str, name: str) -> tuple[bool, Stakes | None]:
-        """Whether the node is empty, and what is at stake on it in pods that no request speaks for (protocol.md 13)."""
+        """Whether the node runs no pod; what is at stake on it in pods that no request speaks for (protocol.md 13)."""
         cluster = self._clusters.get(cluster_id)
         return (False, None) if cluster is None else (name in cluster.empty, cluster.unrequested.get(name))
 
@@ -318,26 +356,26 @@ class Demand:
         return cluster is not None and cluster.connected
 
     def spares(self, cluster_id: str) -> bool:
-        """Whether the cluster's machines are no victims and not drained, because it has not been away long enough."""
+        """Whether the cluster's machines are neither victims nor drained, since it has not been away long enough."""
         cluster = self._clusters.get(cluster_id)
         return cluster is None or cluster.spared
 
     def protects(self, cluster_id: str, node: str) -> bool:
-        """Whether the node's machine is no victim whoever asks: spared, or perhaps full in a cluster marked partial."""
+        """Whether the node's machine is nobody's victim: its cluster is spared, or is partial and has not named it."""
         cluster = self._clusters.get(cluster_id)
         if cluster is None or cluster.spared:
             return True
         return cluster.partial and node not in cluster.empty and node not in cluster.unrequested
 
     def away_seconds(self, cluster_id: str, now: float) -> float:
-        """For how long the cluster has had no session: 0 with one, from the shard's start if it never had one."""
+        """For how long the cluster has had no session: 0 while it has one; since the shard's start if it had none."""
         cluster = self._clusters.get(cluster_id)
         if cluster is None:
             return now - self._start
         return 0.0 if cluster.connected else now - cluster.since
 
     def silent(self, now: float) -> list[str]:
-        """The clusters that have had no session for a day, restarts of the shard included, and are not forgotten."""
+        """The clusters without a session for a day, earlier lives of the shard included, and not forgotten."""
         return [
             cluster_id
             for cluster_id, cluster in self._clusters.items()
@@ -346,11 +384,11 @@ class Demand:
 
     @property
     def next_arrival(self) -> int:
-        """What the next row that is new will have; the next life of the shard must not go below it."""
+        """The arrival of the next new row. The next life of the shard must not go below it."""
         return self._next_arrival
 
     def kept(self, cluster_id: str, now: float) -> KeptCluster | None:
-        """What the next life of the shard must know of a cluster; nothing, where it is known no more."""
+        """What the next life of the shard must know of a cluster; None where the cluster is no longer known."""
         cluster = self._clusters.get(cluster_id)
         if cluster is None:
             return None
@@ -364,7 +402,7 @@ class Demand:
         return cluster
 
     def _mark_forgotten(self, cluster_id: str, cluster: _Cluster) -> None:
-        # Live and asking for nothing: the engine gives its machines back on the rails that hold for everybody.
+        # The cluster is live and asks for nothing, so the engine gives its machines back, no faster than others'.
         cluster.forgotten = cluster.live = True
         cluster.spared = False
         self._away.pop(cluster_id, None)

@@ -1,4 +1,4 @@
-"""What the execute part wants done: values for a shell to carry out, in order."""
+"""What lifecycle and recovery want done: values that the core carries out, in order."""
 
 import enum
 import math
@@ -26,37 +26,57 @@ class Outcome(enum.StrEnum):
     GIVEN_UP = "given_up"
 
 
+class Problem(enum.Enum):
+    """Why a call to a provider brought no ack that fits. The value is the outcome of the call's commitment.
+
+    UNAVAILABLE has no outcome: what became of the call is not known, so the commitment goes on with a Get.
+    """
+
+    UNAVAILABLE = None
+    NOT_FOUND = Outcome.DROPPED
+    REFUSED = Outcome.REFUSED
+    INVALID = Outcome.FAILED
+    FENCED = Outcome.FENCED
+    UNSUPPORTED = Outcome.UNSUPPORTED
+    EXHAUSTED = Outcome.EXHAUSTED
+    MISMATCH = Outcome.MISMATCH
+
+
 class Keep(msgspec.Struct, frozen=True):
-    """Write the commitment down. Where it is new, no other effect on its machine may come before it is durable."""
+    """Write the commitment down. No effect of a new commitment may be carried out before the commitment is durable."""
 
     commitment: Commitment
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The commitment is no more: erase it, count it."""
+    """The commitment is over: erase it from the file, and count it."""
 
     commitment: Commitment
     outcome: Outcome
+    #: What a person is told besides the outcome.
     detail: str = ""
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """Call the provider. For Configure, `stamp` goes into shard_metadata and `blob` is the user data, a secret, with
-    which the call may begin `until` then.
-    """
+class ProviderCall(msgspec.Struct, frozen=True):
+    """Make a mutating call to a provider."""
 
     machine: str
     provider: str
     call: Call
+    #: The cluster that a Configure binds the machine to.
     cluster: str = ""
+    #: What a Configure writes into the machine's shard_metadata.
     stamp: Stamp | None = None
+    #: The user data of a Configure: a secret, which is never shown.
     blob: bytes = b""
+    #: The grace of a Drain.
     grace_seconds: int = 0
+    #: Until when a Configure may begin: later, its user data might expire before it ends.
     until: float = math.inf
 
     def __repr__(self) -> str:
         what = f"{self.machine!r}, {self.provider!r}, {self.call}, {self.cluster!r}, {self.stamp!r}"
-        return f"Ask({what}, <{len(self.blob)} bytes>, {self.grace_seconds})"
+        return f"ProviderCall({what}, <{len(self.blob)} bytes>, {self.grace_seconds})"
 
 
 class Settle(msgspec.Struct, frozen=True):
@@ -76,24 +96,26 @@ class RequestBlob(msgspec.Struct, frozen=True):
 
 
 class WithdrawBlob(msgspec.Struct, frozen=True):
-    """The request needs no answer any more."""
+    """Tell the cluster's operator that a request for user data needs no answer any more."""
 
     cluster: str
     request_id: str
 
 
 class Instruct(msgspec.Struct, frozen=True):
-    """Tell the cluster's operator to empty the machine's node; `preempts` says whom it goes to, None for nobody."""
+    """Tell the cluster's operator to empty the machine's node."""
 
     cluster: str
     instruction_id: str
     machine: str
+    #: What is left of the pods' grace.
     grace_seconds: int
+    #: The binding that the machine goes to; None where it goes to nobody.
     preempts: Stamp | None = None
 
 
 class WithdrawInstruction(msgspec.Struct, frozen=True):
-    """The instruction no longer stands: uncordon."""
+    """Tell the cluster's operator that an instruction no longer stands, so that it uncordons the node."""
 
     cluster: str
     instruction_id: str
@@ -105,30 +127,42 @@ class Held(enum.Enum):
     """Who is no candidate for a while, and why."""
 
     MACHINE = "machine"
-    """It failed, or was not Ready in time (protocol.md 8)."""
+    """The machine failed, or its Node was not Ready in time (protocol.md 8)."""
     SHAPE = "shape"
-    """Its type, zone and class are out of stock."""
+    """The provider has no more machines of this type, zone and class."""
     CREATE = "create"
-    """A Create of its type, zone and class failed; the second in a short time holds them all."""
+    """A Create of this type, zone and class failed. The second failure in a short time holds the shape out."""
     NEED = "need"
-    """Its operator could not give user data."""
+    """The operator could not give user data for this need."""
     RECLAIM = "reclaim"
-    """It would not empty within the grace (protocol.md 14)."""
+    """The machine would not empty within the grace (protocol.md 14)."""
 
 
 class HoldOut(msgspec.Struct, frozen=True):
-    """Keep it from being chosen again at once."""
+    """Keep what failed from being chosen again at once."""
 
     held: Held
     commitment: Commitment
 
 
-class Incident(msgspec.Struct, frozen=True):
-    """Something that a person must hear of; `stop` where the shard may be a ghost of itself (protocol.md 10)."""
+class Fenced(msgspec.Struct, frozen=True):
+    """A provider fenced a call. A person must hear of it."""
 
     machine: str
     text: str
+    #: Whether the machine's call before that was fenced too: another process may be this shard (protocol.md 10).
     stop: bool = False
 
 
-Effect = Keep | Ended | Ask | Settle | RequestBlob | WithdrawBlob | Instruct | WithdrawInstruction | HoldOut | Incident
+Effect = (
+    Keep
+    | Ended
+    | ProviderCall
+    | Settle
+    | RequestBlob
+    | WithdrawBlob
+    | Instruct
+    | WithdrawInstruction
+    | HoldOut
+    | Fenced
+)

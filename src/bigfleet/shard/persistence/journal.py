@@ -1,9 +1,9 @@
 """The shard's local file: what its next life must know to decide as this one would have (protocol.md 9, 19).
 
-One SQLite file, held exclusively. What went wrong with it on the disk stops the start: every row carries a checksum of
-its own, and SQLite checks what holds the rows together. Only a damaged write-ahead log (`-wal`, there after a crash) is
-not told from one that the crash cut short: what precedes the damage counts. Times are on the clock of the writer, and
-`Kept` says when on it, and on the wall, it last wrote.
+The journal is one SQLite file, held exclusively. A damaged file stops the start: every row carries a checksum of its
+own, and SQLite checks what holds the rows together. A damaged write-ahead log (`-wal`, which a crash leaves) looks like
+one that the crash cut short, so what precedes the damage counts. Times are on the clock of the life that wrote them;
+`Kept` says when that life last wrote, on its own clock and on the wall clock.
 """
 
 import contextlib
@@ -19,25 +19,32 @@ from typing import Any, Self
 import msgspec
 
 from bigfleet.model.machine import Machine
-from bigfleet.shard.decision.holdouts import KeptHoldOuts
 from bigfleet.shard.demand.table import KeptCluster
 from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.persistence.kept import Batch, Kept, Values
 
-# "BFsh": tells our file from any other SQLite database.
 _APPLICATION_ID = 0x42467368
+"""The letters "BFsh": they tell this file from any other SQLite database."""
+
 _VERSION = 1
+"""The version of the tables and rows."""
+
 _TABLES = (
     "CREATE TABLE shard (id TEXT NOT NULL)",
     """CREATE TABLE kept (kind TEXT, key TEXT, value BLOB NOT NULL, crc INTEGER NOT NULL,
                           PRIMARY KEY (kind, key)) WITHOUT ROWID""",
 )
-# A statement takes so many rows: sqlite3 gives the interpreter away once in each, and may have to wait to get it back.
 _ROWS = 500
+"""How many rows one statement takes. sqlite3 gives the interpreter's lock away once in each statement."""
+
 _SORTED_AT_ONCE = 5000
-# A page. SQLite takes what is smaller for a file that is still to be filled.
+"""How many keys are sorted without giving the interpreter's lock away."""
+
 _SMALLEST_BYTES = 512
-# What the write-ahead log may keep of the disk once a large batch has gone through it.
+"""The smallest page of SQLite. It takes a smaller file for an empty one."""
+
 _MOST_LOG_BYTES = 64 * 2**20
+"""How much of the disk the write-ahead log keeps after a large batch."""
 
 _DIRECTORY = "make its directory one in which this program may create and write files"
 _RESTORE = (
@@ -62,64 +69,6 @@ class JournalError(Exception):
         super().__init__(f"shard file {path}: {problem}; {advice}")
 
 
-class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """The small things, written together.
-
-    `drains` are how long drains took by instance type, `reclaim_holds` until when a machine is no candidate and
-    `excess_since` since when a cluster has had excess.
-    """
-
-    next_arrival: int = 0
-    next_binding: int = 0
-    pause_reason: str = ""
-    holdouts: KeptHoldOuts = msgspec.field(default_factory=KeptHoldOuts)
-    drains: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
-    reclaim_holds: dict[str, float] = msgspec.field(default_factory=dict)
-    excess_since: dict[str, float] = msgspec.field(default_factory=dict)
-
-
-class Batch(msgspec.Struct):
-    """What one write makes durable together: by id what is to be kept from now on, None for no more.
-
-    A machine stands with its provider's name; `idle` is since when it has been Idle, `ready` the number of the binding
-    in which its Node was seen Ready.
-    """
-
-    commitments: dict[str, Commitment | None] = msgspec.field(default_factory=dict)
-    machines: dict[str, tuple[str, Machine] | None] = msgspec.field(default_factory=dict)
-    idle: dict[str, float | None] = msgspec.field(default_factory=dict)
-    ready: dict[str, int | None] = msgspec.field(default_factory=dict)
-    clusters: dict[str, KeptCluster | None] = msgspec.field(default_factory=dict)
-    values: Values | None = None
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__struct_fields__)
-
-    def merge(self, later: "Batch") -> None:
-        """Take in what was to be written after this; where both speak of one thing the later word stands."""
-        self.commitments |= later.commitments
-        self.machines |= later.machines
-        self.idle |= later.idle
-        self.ready |= later.ready
-        self.clusters |= later.clusters
-        if later.values is not None:
-            self.values = later.values
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What an earlier life left. `found` is False where nothing was ever written: then all else is empty."""
-
-    found: bool
-    written: float
-    wall: float
-    commitments: dict[str, Commitment]
-    machines: dict[str, tuple[str, Machine]]
-    idle: dict[str, float]
-    ready: dict[str, int]
-    clusters: dict[str, KeptCluster]
-    values: Values
-
-
 _DECODERS: Mapping[str, msgspec.msgpack.Decoder[Any]] = {
     "commitment": msgspec.msgpack.Decoder(Commitment),
     "machine": msgspec.msgpack.Decoder(tuple[str, Machine]),
@@ -140,7 +89,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, shard_id: str) -> Self:
-        """Open or create the file of that shard, look it over and have it alone; JournalError where that cannot be."""
+        """Open or create the file of that shard, check it and lock it; JournalError where that cannot be done."""
         with _reported(path):
             _create(path)
             file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=8)
@@ -153,7 +102,7 @@ class Journal:
         return journal
 
     def load(self) -> Kept:
-        """All that was kept; JournalError where any of it is not as it was written."""
+        """Everything in the file; JournalError where a row is not as it was written."""
         found: dict[str, dict[str, Any]] = {kind: {} for kind in _DECODERS}
         share = _sharing()
         with _reported(self.path):
@@ -180,7 +129,7 @@ class Journal:
         )
 
     def write(self, batch: Batch, now: float, wall: float) -> None:
-        """Return once the batch would survive the loss of power, or raise JournalError and have kept nothing of it.
+        """Write the batch. On return it survives the loss of power; JournalError says that nothing of it was written.
 
         The batch must not change meanwhile. A write that failed may be tried again with the same batch and more.
         """
@@ -196,19 +145,19 @@ class Journal:
             self._put("clock", {"": (now, wall)})
             self._file.execute("COMMIT")
         except Exception as error:
-            # Whatever it was, nothing of the batch may be left for the next one to commit.
+            # Nothing of the batch may be left for the next write to commit.
             with contextlib.suppress(sqlite3.Error):
                 self._file.rollback()
             raise _said(self.path, error) from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, which another process may then open."""
         self._file.close()
 
     def _prepare(self, shard_id: str) -> None:
         run = self._file.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
-        # Looked at before anything is changed: the file may be somebody else's.
+        # These come before anything is changed: the file may be another program's.
         application, version = (run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
         is_new = not application and not run("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if not is_new and application != _APPLICATION_ID:
@@ -231,13 +180,13 @@ class Journal:
         if owner != shard_id:
             advice = f"start that shard here, or give {shard_id!r} a data directory of its own"
             raise JournalError(self.path, f"belongs to shard {owner!r}, not {shard_id!r}", advice)
-        # Structure only: the content of rows is checked by their own sums, as they are loaded.
+        # This checks the structure only. `load` checks the content of each row by its own checksum.
         fault = run("PRAGMA quick_check(1)").fetchone()[0]
         if fault != "ok":
             raise JournalError(self.path, f"is corrupt: {_one_line(fault)}", _RESTORE)
 
     def _put(self, kind: str, changes: Mapping[str, object]) -> None:
-        # In the order of the tree: half a million rows in any other take six times as long.
+        # Rows go in the order of the tree. In any other order half a million rows take six times as long.
         keys = _in_order(changes)
         while part := list(itertools.islice(keys, _ROWS)):
             rows: list[object] = []
@@ -249,7 +198,7 @@ class Journal:
                 else:
                     data = self._encode(value)
                     rows += (kind, key, data, _checksum(kind, key, data))
-            # Texts of question marks alone: what was decided never becomes part of a statement.
+            # A statement holds question marks only: no value ever becomes part of its text.
             if rows:
                 places = ", ".join(["(?, ?, ?, ?)"] * (len(rows) // 4))
                 self._file.execute(f"INSERT OR REPLACE INTO kept VALUES {places}", rows)  # noqa: S608
@@ -274,7 +223,7 @@ def _in_order(keys: Iterable[str]) -> Iterator[str]:
 
 
 def _sharing() -> Callable[[tuple[str, Machine]], tuple[str, Machine]]:
-    """What many machines have in common is one object in all that this returns: three quarters of the memory."""
+    """A function that makes equal values of many machines one object, which saves three quarters of the memory."""
     texts: dict[str, str] = {}
     vectors: dict[object, Any] = {}
     labels: dict[object, Mapping[str, str]] = {}
@@ -298,7 +247,7 @@ def _sharing() -> Callable[[tuple[str, Machine]], tuple[str, Machine]]:
 
 
 def _create(path: Path) -> None:
-    """Have the file and its directory, so that neither goes with the next loss of power."""
+    """Create the file and its directory, so that both survive the loss of power."""
     for directory in reversed([each for each in path.parents if not each.exists()]):
         directory.mkdir(mode=0o700)
         _sync(directory.parent)
@@ -330,7 +279,7 @@ def _reported(path: Path) -> Iterator[None]:
 def _said(path: Path, error: Exception) -> JournalError:
     if isinstance(error, OSError):
         return JournalError(path, f"cannot be opened: {error.strerror or error}", _DIRECTORY)
-    # What SQLite says of a damaged file may itself be no text.
+    # The message of SQLite about a damaged file may itself be no UTF-8.
     if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
         return JournalError(path, f"cannot hold this: {error!r}", "report it: this is a fault of the program")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF

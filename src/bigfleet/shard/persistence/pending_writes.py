@@ -1,12 +1,12 @@
-"""What the local file must hold next: gathered between two writes, put back where one failed."""
+"""What the local file must hold next: changes gathered between two writes, and put back where a write failed."""
 
 from bigfleet.model.machine import Machine
 from bigfleet.shard.demand.table import KeptCluster
 from bigfleet.shard.execution.commitment import Commitment
-from bigfleet.shard.persistence.journal import Batch, Kept, Values
+from bigfleet.shard.persistence.kept import Batch, Kept, Values
 
 
-class Filing:
+class PendingWrites:
     """Changes since the last write."""
 
     def __init__(self, kept: Kept) -> None:
@@ -14,11 +14,11 @@ class Filing:
         self._machines = set(kept.machines)
 
     def commitment(self, machine_id: str, commitment: Commitment | None) -> None:
-        """The machine's commitment stands like this, or is over."""
+        """The machine's commitment has changed; None says that it is over."""
         self._batch.commitments[machine_id] = commitment
 
     def machine(self, machine_id: str, machine: Machine | None, provider: str) -> None:
-        """A machine that is bound or committed was last seen so; None for one that is neither."""
+        """A machine that is bound or committed was seen like this; None for a machine that is neither."""
         if machine is not None:
             self._batch.machines[machine_id] = provider, machine
             self._machines.add(machine_id)
@@ -27,7 +27,7 @@ class Filing:
             self._machines.discard(machine_id)
 
     def idle(self, machine_id: str, since: float | None) -> None:
-        """The machine has been Idle since then, or is so no more."""
+        """The machine has been Idle since then; None says that it is not Idle."""
         self._batch.idle[machine_id] = since
 
     def ready(self, machine_id: str, number: int | None) -> None:
@@ -35,11 +35,11 @@ class Filing:
         self._batch.ready[machine_id] = number
 
     def cluster(self, cluster: str, kept: KeptCluster | None) -> None:
-        """The cluster stands like this, or is known no more."""
+        """The cluster has changed; None says that it is no longer known."""
         self._batch.clusters[cluster] = kept
 
     def take(self, values: Values) -> Batch:
-        """All of it, with the small things."""
+        """Take all changes, with the values of the whole shard, for the next write."""
         batch, self._batch = self._batch, Batch()
         batch.values = values
         return batch

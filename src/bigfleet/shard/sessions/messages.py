@@ -13,12 +13,12 @@ from bigfleet.wire.needs import requirements_to_wire
 from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
-# Above it an acknowledgement names only the first served; the operator asks no more of it than a hint.
 _MOST_SHORT = 1000
+"""The most short needs that an acknowledgement names, the first served first. They are only a hint to the operator."""
 
 
 def node_state(machine: Machine, cluster: str, state: MachineState, last_error: str = "") -> pb.ShardMessage:
-    """Where a machine stands, for one cluster."""
+    """The state of a machine, as one cluster sees it."""
     labels = dict(machine.labels) | of_fields(machine.instance_type, machine.zone, machine.capacity_type)
     return pb.ShardMessage(
         node_state_update=pb.NodeStateUpdate(
@@ -47,7 +47,7 @@ def acknowledgement(echo: str, reason: str, epoch: int, short: Iterable[NeedKey]
 
 
 def bootstrap_request(asked: RequestBlob, machine: Machine, requirements: Iterable[Requirement]) -> pb.BootstrapRequest:
-    """Asks for user data."""
+    """A request for user data."""
     return pb.BootstrapRequest(
         request_id=asked.request_id,
         requirements=requirements_to_wire(requirements),
@@ -58,7 +58,7 @@ def bootstrap_request(asked: RequestBlob, machine: Machine, requirements: Iterab
 
 
 def reclaim_instruction(told: Instruct, machine: Machine) -> pb.ReclaimInstruction:
-    """Tells an operator to empty a node."""
+    """An instruction to empty a node."""
     kind = pb.ReclaimInstruction.KIND_RECLAIM
     if told.preempts is not None:
         kind = pb.ReclaimInstruction.KIND_PREEMPT
@@ -74,10 +74,10 @@ def reclaim_instruction(told: Instruct, machine: Machine) -> pb.ReclaimInstructi
 
 
 def reclaim_withdrawn(instruction_id: str, reason: str) -> pb.ShardMessage:
-    """Takes an instruction back."""
+    """The withdrawal of an instruction."""
     return pb.ShardMessage(reclaim_withdrawn=pb.ReclaimWithdrawn(instruction_id=instruction_id, reason=reason))
 
 
 def bootstrap_withdrawn(request_id: str) -> pb.ShardMessage:
-    """Takes a request back."""
+    """The withdrawal of a request for user data."""
     return pb.ShardMessage(bootstrap_withdrawn=pb.BootstrapWithdrawn(request_id=request_id))

@@ -1,11 +1,11 @@
 """Whether the Node of each Configured machine has come up in its binding (protocol.md 16). Events in, effects out.
 
-A Node that was seen Ready is latched for the rest of its binding, whatever its kubelet says later; only a Node that is
-there no more, as when a person has deleted it, ends that. Otherwise a clock counts for how long the operator's
-word has stood that there is none, or that it was never Ready. The clock stands still while there is no session, and
-until the operator has spoken again after a connect. Then it goes on: a session that drops every few minutes must not
-hide a machine that never came up. Half a million machines are held: one that is latched, or of which nothing was said,
-costs one entry, and only clocks that run are looked at.
+A Node that was seen Ready is latched for the rest of its binding, whatever its kubelet says later. Only the absence of
+the Node, as after a person has deleted it, ends that. For every other machine a clock counts how long its operator has
+said that there is no Node, or that the Node was never Ready. The clock stands still while there is no session, and
+until the operator has spoken again after a connect. Then the clock goes on, since a session that drops every few
+minutes must not hide a machine that never came up. Half a million machines are held. A machine that is latched, or of
+which nothing was said, costs one entry, and a tick looks only at clocks that run.
 """
 
 import heapq
@@ -14,29 +14,29 @@ from types import MappingProxyType
 
 import msgspec
 
-from bigfleet.shard.sessions.session import Readiness
+from bigfleet.shard.sessions.session import NodeProgress
 
 DEADLINE_SECONDS = 600.0
-"""For how long a Node may be known not to be Ready before its machine is flagged."""
+"""How long a Node may be known not to be Ready before its machine is flagged."""
 
 FLAGGED_PERCENT = 5
-"""Of a cluster's Configured machines, flagged at a time at most (at least one)."""
+"""The most of a cluster's Configured machines that are flagged at a time; one machine may always be."""
 
 
 class Flagged(msgspec.Struct, frozen=True, gc=False):
-    """The machine is no supply while this lasts: set its record's `not_ready` anew, and hold it out (protocol.md 8)."""
+    """The machine is no supply from now on: set `not_ready` of its record anew, and hold it out (protocol.md 8)."""
 
     machine_id: str
 
 
 class Cleared(msgspec.Struct, frozen=True, gc=False):
-    """The machine is flagged no more: set its record's `not_ready` anew."""
+    """The machine is no longer flagged: set `not_ready` of its record anew."""
 
     machine_id: str
 
 
 class DrainFlagged(msgspec.Struct, frozen=True, gc=False):
-    """The flagged machine is empty and shall be drained. Said once for each time that it is flagged."""
+    """The flagged machine is empty and is to be drained. Said once each time that the machine is flagged."""
 
     machine_id: str
     cluster: str
@@ -53,17 +53,21 @@ Effect = Flagged | Cleared | DrainFlagged | Latched
 
 
 class _Early(msgspec.Struct, frozen=True, gc=False):
-    """What was said of a machine that was not known to be Configured yet, and after how many connects."""
+    """What an operator said of a machine that was not known to be Configured yet."""
 
-    state: Readiness
+    state: NodeProgress
+    #: How many connects there had been, of all clusters.
     connects: int
 
 
 class _Clock(msgspec.Struct, gc=False):
-    """A clock that runs. `absent` says that there is no Node at all, so no pod on it either."""
+    """A clock that runs."""
 
+    #: What the clock had counted before it last began to run.
     before: float
+    #: When the clock last began to run.
     since: float
+    #: Whether there is no Node at all, so that no pod runs on it either.
     absent: bool
 
     def counted(self, now: float) -> float:
@@ -71,18 +75,21 @@ class _Clock(msgspec.Struct, gc=False):
 
 
 class _Cluster:
-    """One cluster. `session` is which connect its session began with, 0 without one that reports readiness."""
+    """One cluster."""
 
     def __init__(self) -> None:
+        #: The number of the connect with which the session began; 0 without a session that reports readiness.
         self.session = 0
         self.running: dict[str, _Clock] = {}
-        # What clocks that stand still have counted.
+        #: What clocks that stand still have counted.
         self.stopped: dict[str, float] = {}
-        # In the order in which they were flagged, with whether the drain was asked for.
+        #: Flagged machines in the order in which they were flagged, and whether a drain was asked for.
         self.flagged: dict[str, bool] = {}
+        #: The flagged machines whose drain was asked for and has not begun.
+        self.to_drain: dict[str, None] = {}
 
     def stop(self, now: float) -> None:
-        """No clock runs on what was said so far."""
+        """No clock goes on with what was said so far."""
         self.session = 0
         self.stopped |= {machine_id: clock.counted(now) for machine_id, clock in self.running.items()}
         self.running.clear()
@@ -91,26 +98,27 @@ class _Cluster:
         """Nothing is counted or held against the machine any more."""
         self.running.pop(machine_id, None)
         self.stopped.pop(machine_id, None)
+        self.to_drain.pop(machine_id, None)
         return [] if self.flagged.pop(machine_id, None) is None else [Cleared(machine_id)]
 
 
 class NodeReadiness:
-    """The readiness of every Configured machine. A binding's number tells it from all others of its machine."""
+    """The readiness of every Configured machine. The number of a binding tells it from the machine's other bindings."""
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._deadline = deadline_seconds
         self._clusters: dict[str, _Cluster] = {}
-        # A Configured machine is in one of these two: with its cluster and number until it is latched.
+        # Configured machines that are not latched, with their cluster and binding; and those that are.
         self._unseen: dict[str, tuple[str, int]] = {}
         self._latched: dict[str, int] = {}
-        # Operators and providers are not heard in order, and an operator does not repeat itself within a session.
+        # What was said before a machine was known to be Configured. An operator says it once in a session.
         self._early: dict[str, _Early] = {}
         self._connects = 0
 
     # Events
 
     def restored(self, latched: Mapping[str, int]) -> None:
-        """After a restart, before the first list: what was written down. What is bound no more is to be `unbound`."""
+        """After a restart, before the first list: the latches on file. A machine no longer bound is to be `unbound`."""
         self._latched = dict(latched)
 
     def session_opened(self, cluster: str, reports: bool, now: float) -> list[Effect]:
@@ -127,6 +135,7 @@ class NodeReadiness:
         state.stopped.clear()
         cleared: list[Effect] = [Cleared(machine_id) for machine_id in state.flagged]
         state.flagged.clear()
+        state.to_drain.clear()
         return cleared
 
     def session_closed(self, cluster: str, now: float) -> list[Effect]:
@@ -135,13 +144,15 @@ class NodeReadiness:
         return []
 
     def bound(self, machine_id: str, cluster: str, number: int, now: float) -> list[Effect]:
-        """The machine is reported Configured in the binding of that number; another than before is a new binding."""
+        """The machine was seen Configured in the binding of that number."""
         if self._latched.get(machine_id) == number or self._unseen.get(machine_id) == (cluster, number):
             return []
         effects = self._forget(machine_id)
         self._unseen[machine_id] = cluster, number
         early = self._early.pop(machine_id, None)
-        if early is not None and (early.state is Readiness.READY or early.connects >= self._cluster(cluster).session):
+        if early is not None and (
+            early.state is NodeProgress.READY or early.connects >= self._cluster(cluster).session
+        ):
             effects += self.reported(machine_id, cluster, early.state, now)
         return effects
 
@@ -150,10 +161,10 @@ class NodeReadiness:
         self._early.pop(machine_id, None)
         return self._forget(machine_id)
 
-    def reported(self, machine_id: str, of: str, state: Readiness, now: float) -> list[Effect]:
+    def reported(self, machine_id: str, of: str, state: NodeProgress, now: float) -> list[Effect]:
         """The operator of the machine's cluster has said how far its Node has come."""
-        if state is Readiness.ABSENT and machine_id in self._latched:
-            # Nothing runs on a machine without a Node. The file may say otherwise: after a restart this is said again.
+        if state is NodeProgress.ABSENT and machine_id in self._latched:
+            # Nothing runs on a machine without a Node. The latch stays on file, but the operator says it again.
             self._unseen[machine_id] = of, self._latched.pop(machine_id)
         if machine_id not in self._unseen:
             if not self.seen_ready(machine_id):
@@ -161,7 +172,7 @@ class NodeReadiness:
             return []
         name, number = self._unseen[machine_id]
         cluster = self._cluster(name)
-        if state is Readiness.READY:
+        if state is NodeProgress.READY:
             del self._unseen[machine_id]
             self._latched[machine_id] = number
             return [Latched(machine_id, number), *cluster.forget(machine_id)]
@@ -169,7 +180,7 @@ class NodeReadiness:
             clock = cluster.running.get(machine_id)
             if clock is None:
                 clock = cluster.running[machine_id] = _Clock(cluster.stopped.pop(machine_id, 0.0), now, absent=False)
-            clock.absent = state is Readiness.ABSENT
+            clock.absent = state is NodeProgress.ABSENT
         return []
 
     def tick(self, now: float, size: Callable[[str], int], is_empty: Callable[[str], bool]) -> list[Effect]:
@@ -182,26 +193,46 @@ class NodeReadiness:
                 effects += _drain(name, cluster, is_empty)
         return effects
 
+    def drain_begun(self, machine_id: str) -> None:
+        """A commitment drains the flagged machine."""
+        cluster = self._flagging(machine_id)
+        if cluster is not None:
+            cluster.to_drain.pop(machine_id, None)
+
+    def drain_ended(self, machine_id: str) -> None:
+        """A commitment for the machine ended without success. The drain of a flagged machine is asked for again."""
+        cluster = self._flagging(machine_id)
+        if cluster is not None:
+            # The engine leaves a flagged machine alone, so nobody else would think of it again.
+            cluster.to_drain[machine_id] = None
+
     # Questions
 
+    def to_drain(self) -> list[tuple[str, str]]:
+        """The machines that are to be drained, with their clusters."""
+        return [(machine_id, name) for name, cluster in self._clusters.items() for machine_id in cluster.to_drain]
+
     def flagged(self, machine_id: str) -> bool:
-        """For MachineRecord.not_ready."""
-        cluster = self._clusters.get(self._unseen.get(machine_id, ("", 0))[0])
-        return cluster is not None and machine_id in cluster.flagged
+        """For MachineRecord.not_ready: whether the machine is flagged."""
+        return self._flagging(machine_id) is not None
 
     def latched(self) -> Mapping[str, int]:
-        """For the local file: the number of the binding in which each machine's Node was seen Ready."""
+        """The number of the binding in which each machine's Node was seen Ready."""
         return MappingProxyType(self._latched)
 
     def seen_ready(self, machine_id: str) -> bool:
-        """Whether the Node was seen Ready in this binding, be the machine known to be Configured yet or not."""
+        """Whether the Node was seen Ready in this binding; the machine may not be known to be Configured yet."""
         early = self._early.get(machine_id)
-        return machine_id in self._latched or (early is not None and early.state is Readiness.READY)
+        return machine_id in self._latched or (early is not None and early.state is NodeProgress.READY)
 
     def _flag(self, cluster: _Cluster, most: int, now: float) -> list[Effect]:
-        """Flag who has waited longest, as far as there are places; in a cluster that shrank, the newest lose theirs."""
+        """Flag those who have waited longest, `most` at a time; in a cluster that shrank, the newest are cleared."""
         room = most - len(cluster.flagged)
-        effects: list[Effect] = [Cleared(cluster.flagged.popitem()[0]) for _ in range(-room)]
+        effects: list[Effect] = []
+        for _ in range(-room):
+            machine_id, _ = cluster.flagged.popitem()
+            cluster.to_drain.pop(machine_id, None)
+            effects.append(Cleared(machine_id))
         if room > 0:
             late = (
                 (-clock.counted(now), machine_id)
@@ -212,6 +243,10 @@ class NodeReadiness:
                 cluster.flagged[machine_id] = False
                 effects.append(Flagged(machine_id))
         return effects
+
+    def _flagging(self, machine_id: str) -> _Cluster | None:
+        cluster = self._clusters.get(self._unseen.get(machine_id, ("", 0))[0])
+        return cluster if cluster is not None and machine_id in cluster.flagged else None
 
     def _forget(self, machine_id: str) -> list[Effect]:
         self._latched.pop(machine_id, None)
@@ -226,11 +261,12 @@ class NodeReadiness:
 
 
 def _drain(name: str, cluster: _Cluster, is_empty: Callable[[str], bool]) -> list[Effect]:
-    """Ask for the drain of what is flagged and empty, on a word of this session: an older one may no longer be true."""
+    """Ask for the drain of flagged machines that are empty by what was said in this session."""
     effects: list[Effect] = []
     for machine_id, asked in cluster.flagged.items():
         clock = cluster.running.get(machine_id)
         if not asked and clock is not None and (clock.absent or is_empty(machine_id)):
             cluster.flagged[machine_id] = True
+            cluster.to_drain[machine_id] = None
             effects.append(DrainFlagged(machine_id, name))
     return effects

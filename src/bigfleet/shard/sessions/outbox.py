@@ -1,7 +1,7 @@
-"""What waits to be sent to one cluster: in order, newest word per key, bounded. No I/O.
+"""The frames that wait to be sent to one cluster: in order, only the newest of each key, bounded. No I/O.
 
-A frame is dropped only if the next connect brings it anyway. While there is no session nothing but withdrawals is kept,
-since everything else is replayed from what the shard knows then.
+A frame is dropped only if the next connect replays it anyway. While there is no session, only withdrawals are kept:
+everything else is replayed from what the shard knows when the operator connects.
 """
 
 from collections import OrderedDict
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 ROOM = 65_536
-"""Acks, node states and capacity updates that may wait: one for each node of the largest clusters known, so that this
-fills up only when machines come and go while the peer does not read."""
+"""How many acks, node states and capacity updates may wait: one for each node of the largest clusters known. The room
+is full only when machines come and go while the peer does not read."""
 
 STALL_SECONDS = 30.0
 """A peer that takes no frame for so long is cut (protocol.md 21)."""
@@ -23,7 +23,7 @@ _WITHDRAWN = frozenset({"bootstrap_withdrawn", "reclaim_withdrawn"})
 
 
 class Outbox:
-    """One cluster's queue. A shell takes a frame, writes it, and says `sent`; only then may it take the next."""
+    """One cluster's queue. The writer takes a frame, writes it and calls `sent`; then it may take the next."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._least_room = self._room = room
@@ -33,10 +33,10 @@ class Outbox:
         self._waiting_since: float | None = None
         self._connected = False
         self._acks = 0
+        #: How many frames were dropped for want of room.
         self.dropped = 0
-        """Frames dropped for want of room, ever."""
+        #: Whether a frame was dropped since the last connect. Then states are replayed once the queue is empty.
         self.behind = False
-        """Whether any was dropped since the last connect: then states are to be replayed once the queue is empty."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -79,10 +79,10 @@ class Outbox:
         states: Iterable[pb.ShardMessage],
         now: float,
     ) -> None:
-        """A session begins, and the writer of the one before has stopped.
+        """A session begins, and the writer of the session before has stopped.
 
-        Queued are withdrawals that never left, then all living instructions with the grace that remains, all unanswered
-        requests, the states of all machines bound to the cluster and whatever else the caller replays.
+        The queue then holds withdrawals that were never sent, the instructions that stand with what is left of their
+        grace, the requests without an answer, and `states`: whatever else the caller replays.
         """
         self.disconnected()
         self._connected = True
@@ -91,7 +91,7 @@ class Outbox:
         self.catch_up(states, now)
 
     def catch_up(self, states: Iterable[pb.ShardMessage], now: float) -> None:
-        """Queue the states of all machines, as on a connect; while a session lasts, for one that has fallen behind."""
+        """Queue the states of all machines: on a connect, or after frames were dropped."""
         self.behind = False
         frames = list(states)
         # A cluster with more machines than there is room for must not lose the first of them again and again.
@@ -106,14 +106,14 @@ class Outbox:
             self._queue[self._key(frame)] = frame
 
     def disconnected(self) -> None:
-        """The session has ended; a withdrawal in hand may not have arrived and goes to the front again."""
+        """The session has ended. A withdrawal that was being written may not have arrived, so it is queued again."""
         if self._in_hand is not None:
             key, frame = self._in_hand
             if self._queue.setdefault(key, frame) is frame:
                 self._queue.move_to_end(key, last=False)
         self._connected, self._in_hand, self._waiting_since = False, None, None
         self._droppable.clear()
-        # A withdrawal of single nodes answers what the operator says on connect, and it will say it again.
+        # A withdrawal of single nodes answers what the operator says on every connect.
         kept = ((k, f) for k, f in self._queue.items() if k[0] != "nodes" and f.WhichOneof("payload") in _WITHDRAWN)
         self._queue = OrderedDict(kept)
 
@@ -123,11 +123,11 @@ class Outbox:
 
     @property
     def overfull(self) -> bool:
-        """Whether so much waits that may not be dropped that the peer is better cut: a connect replays it."""
+        """Whether more frames wait that may not be dropped than there is room for. The peer is then cut."""
         return len(self._queue) - len(self._droppable) > self._room
 
     def _key(self, frame: pb.ShardMessage) -> Key:
-        """What a frame is the newest word on; a withdrawal takes the place of what it withdraws while that waits."""
+        """The key of a frame. A withdrawal has the key of what it withdraws, and takes its place in the queue."""
         match frame.WhichOneof("payload"):
             case "node_state_update":
                 return "state", frame.node_state_update.supersedes_key

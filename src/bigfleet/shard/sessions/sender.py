@@ -1,4 +1,4 @@
-"""What goes out to operators: frames into outboxes, all of them again on a connect."""
+"""What goes out to operators: frames into outboxes. On a connect, everything that still stands goes out again."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,11 +7,10 @@ from bigfleet.model.demand.profile import Requirement
 from bigfleet.model.machine import Machine, MachineState
 from bigfleet.shard.demand.table import Demand
 from bigfleet.shard.execution.effects import Instruct, RequestBlob
-from bigfleet.shard.orders import Order, WakeWriter
 from bigfleet.shard.sessions import messages
 from bigfleet.shard.sessions.available_capacity import AvailableCapacity
 from bigfleet.shard.sessions.outbox import Outbox
-from bigfleet.shard.supply.machine_index import Holdings
+from bigfleet.shard.supply.machine_index import MachineIndex
 from bigfleet.shard.supply.table import Supply
 from bigfleet.wire.parting import GONE, NO_LONGER_MEANT
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -19,30 +18,31 @@ from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 _UNBOUND = frozenset({MachineState.IDLE, MachineState.DELETING, MachineState.SPECULATIVE})
 
 
-class Talk:
+class Sender:
     """The outboxes of all clusters, and what each operator can do."""
 
     def __init__(
         self,
         supply: Supply,
         demand: Demand,
-        holdings: Holdings,
+        machine_index: MachineIndex,
         available: AvailableCapacity,
-        order: Callable[[Order], None],
+        wake: Callable[[str], None],
     ) -> None:
-        self._supply, self._demand, self._holdings, self._available = supply, demand, holdings, available
-        self._order = order
+        """`wake` is told the cluster whose outbox has something to send."""
+        self._supply, self._demand, self._machine_index, self._available = supply, demand, machine_index, available
+        self._wake = wake
         self._features: dict[str, frozenset[str]] = {}
         self.outboxes: dict[str, Outbox] = {}
 
     def has_feature(self, cluster: str, feature: str) -> bool:
-        """Whether the cluster's operator said that it can do that."""
+        """Whether the cluster's operator named the feature in its Hello."""
         return feature in self._features.get(cluster, frozenset())
 
     def connected(
         self, cluster: str, features: frozenset[str], asked: Iterable[RequestBlob | Instruct], now: float
     ) -> None:
-        """An operator has connected: it hears again what it was asked, and how its machines stand."""
+        """An operator has connected: send it again what it was asked, and the states of its machines."""
         self._features[cluster] = features
         instructions: list[pb.ReclaimInstruction] = []
         requests: list[pb.BootstrapRequest] = []
@@ -55,36 +55,36 @@ class Talk:
             else:
                 requests.append(self._request(each, machine))
         self._outbox(cluster).connected(instructions, requests, self.states(cluster), now)
-        self._order(WakeWriter(cluster))
+        self._wake(cluster)
 
     def disconnected(self, cluster: str) -> None:
-        """Its session is over."""
+        """The cluster's session is over."""
         self.outboxes[cluster].disconnected()
 
     def forget(self, cluster: str) -> None:
-        """The cluster is known no more."""
+        """The cluster is no longer known."""
         self._features.pop(cluster, None)
         self.outboxes.pop(cluster, None)
 
     def states(self, cluster: str) -> list[pb.ShardMessage]:
-        """How every machine of a cluster stands, and what could still be had."""
-        machines = (self._supply.find(machine_id) for machine_id in sorted(self._holdings.of(cluster)))
+        """The state of every machine of a cluster, and what the cluster could still have."""
+        machines = (self._supply.find(machine_id) for machine_id in sorted(self._machine_index.of(cluster)))
         return [
             *(messages.node_state(each, cluster, _state_for(each, cluster)) for each in machines if each is not None),
             *(pb.ShardMessage(available_capacity=update) for update in self._available.replay(cluster)),
         ]
 
     def show(self, machine: Machine, cluster: str, now: float) -> None:
-        """Say how a machine of the cluster stands."""
+        """Tell the cluster the state of one of its machines."""
         if self._demand.has_session(cluster):
             self.send(cluster, messages.node_state(machine, cluster, _state_for(machine, cluster)), now)
 
     def take_leave(self, last: Machine, cluster: str, *, drained: bool, there: bool, now: float) -> None:
-        """Say that a machine concerns the cluster no more: it was drained, was only meant for it, or is gone."""
+        """Tell the cluster that a machine no longer concerns it: drained, not bound to it after all, or gone."""
         if not self._demand.has_session(cluster):
             return
         if drained:
-            # It may serve another cluster by now: that its drain has ended is all that this one is to hear.
+            # The machine may serve another cluster by now. This one hears only that the drain has ended.
             state = last.state if last.state in _UNBOUND else MachineState.IDLE
             self.send(cluster, messages.node_state(last, cluster, state), now)
         else:
@@ -98,16 +98,16 @@ class Talk:
             self.send(asked.cluster, pb.ShardMessage(bootstrap_request=self._request(asked, machine)), now)
 
     def instruct(self, told: Instruct, now: float) -> None:
-        """Have a node emptied."""
+        """Tell an operator to empty a node."""
         machine = self._supply.find(told.machine)
         if machine is not None:
             frame = pb.ShardMessage(reclaim_instruction=messages.reclaim_instruction(told, machine))
             self.send(told.cluster, frame, now)
 
     def send(self, cluster: str, frame: pb.ShardMessage, now: float) -> None:
-        """Queue a frame."""
+        """Queue a frame for the cluster."""
         self._outbox(cluster).put(frame, now)
-        self._order(WakeWriter(cluster))
+        self._wake(cluster)
 
     def _outbox(self, cluster: str) -> Outbox:
         outbox = self.outboxes.get(cluster)
@@ -126,5 +126,5 @@ class Talk:
 
 
 def _state_for(machine: Machine, cluster: str) -> MachineState:
-    """The machine's state; to a cluster that it is meant for while it still serves another, it is only being made."""
+    """The machine's state as the cluster sees it: Creating while the machine still serves another cluster."""
     return machine.state if machine.cluster in ("", cluster) else MachineState.CREATING

@@ -65,7 +65,7 @@ class Standing(enum.Enum):
     FOREIGN = "foreign"
 
 
-class Readiness(enum.IntEnum):
+class NodeProgress(enum.IntEnum):
     """How far a Node has come. Values are the wire numbers; any other says nothing."""
 
     ABSENT = 1
@@ -73,10 +73,10 @@ class Readiness(enum.IntEnum):
     READY = 3
 
 
-_READINESS = {readiness.value: readiness for readiness in Readiness}
+_READINESS = {readiness.value: readiness for readiness in NodeProgress}
 
 
-class Books(Protocol):
+class SessionLookups(Protocol):
     """What a session must know of the rest of the shard while it reads a frame."""
 
     def elsewhere(self, cluster: str) -> str:
@@ -97,7 +97,7 @@ class Opened(msgspec.Struct, frozen=True):
     replaced: bool
 
 
-class Ended(msgspec.Struct, frozen=True):
+class SessionEnded(msgspec.Struct, frozen=True):
     """The cluster's live session is over and there is no other."""
 
     cluster: str
@@ -161,7 +161,7 @@ class NodeReady(msgspec.Struct, frozen=True):
     machine: str
     node: str
     provider_id: str
-    state: Readiness
+    state: NodeProgress
 
 
 class NodeDrained(msgspec.Struct, frozen=True):
@@ -205,7 +205,7 @@ class Close(msgspec.Struct, frozen=True):
 
 
 Output = (
-    Opened | Ended | IdentityRefused | RolledUp | RollupRefused | BlobAnswered | BlobFailed | ReclaimAcked
+    Opened | SessionEnded | IdentityRefused | RolledUp | RollupRefused | BlobAnswered | BlobFailed | ReclaimAcked
     | NodeReady | NodeDrained | Cordoned | Strayed | Send | Close
 )  # fmt: skip
 
@@ -221,9 +221,9 @@ class Session:
     """One stream. Every method returns what follows from its event, in order."""
 
     def __init__(
-        self, number: int, peer: Identity | None, books: Books, live: "dict[str, Session]", now: float
+        self, number: int, peer: Identity | None, lookups: SessionLookups, live: "dict[str, Session]", now: float
     ) -> None:
-        self.number, self._peer, self._books, self._live = number, peer, books, live
+        self.number, self._peer, self._lookups, self._live = number, peer, lookups, live
         self.cluster = ""
         """Whose session it is; empty before Hello."""
         self._began = now
@@ -297,7 +297,7 @@ class Session:
         if self._live.get(self.cluster) is not self:
             return []
         del self._live[self.cluster]
-        return [Ended(self.cluster)]
+        return [SessionEnded(self.cluster)]
 
     def _hello(self, hello: pb.Hello) -> list[Output]:
         cluster = hello.cluster_id
@@ -310,7 +310,7 @@ class Session:
             require(self._peer, Role.CLUSTER, named=cluster)
         except NotPermittedError as error:
             return [IdentityRefused(cluster, str(error)), *self.close(Code.PERMISSION_DENIED, str(error))]
-        if address := self._books.elsewhere(cluster):
+        if address := self._lookups.elsewhere(cluster):
             return self.close(Code.FAILED_PRECONDITION, f"cluster {cluster!r} is bound to the shard at {address}")
         older = self._live.get(cluster)
         self._live[cluster], self.cluster = self, cluster
@@ -360,7 +360,7 @@ class Session:
         self._is_ours(Thing.NODE, report.node_name)
         if not ours:
             return [Strayed(self.cluster, Thing.INSTRUCTION, _cut(report.instruction_id))]
-        if not self._books.stands(report.instruction_id, report.node_name):
+        if not self._lookups.stands(report.instruction_id, report.node_name):
             return [Strayed(self.cluster, Thing.NODE, _cut(report.node_name))]
         if (empty := _EMPTIED.get(report.outcome)) is None:
             return []
@@ -378,7 +378,7 @@ class Session:
         standing: list[tuple[str, str]] = []
         over: dict[str, list[str]] = {}
         for instruction, node in named:
-            if self._is_ours(Thing.INSTRUCTION, instruction) and self._books.stands(instruction, node):
+            if self._is_ours(Thing.INSTRUCTION, instruction) and self._lookups.stands(instruction, node):
                 standing.append((instruction, node))
             elif node:
                 # Without a node it would withdraw the whole instruction.
@@ -390,7 +390,7 @@ class Session:
 
     def _is_ours(self, thing: Thing, name: str) -> bool:
         """Whether the cluster has such a thing now; what is another's ends the stream."""
-        standing = self._books.standing(self.cluster, thing, name) if name else Standing.UNKNOWN
+        standing = self._lookups.standing(self.cluster, thing, name) if name else Standing.UNKNOWN
         if standing is Standing.FOREIGN:
             raise _ForeignError(self.cluster, thing, name)
         return standing is Standing.OURS
@@ -399,8 +399,8 @@ class Session:
 class Sessions:
     """All streams of a shard; at most one live session per cluster."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, lookups: SessionLookups) -> None:
+        self._lookups = lookups
         self._live: dict[str, Session] = {}
         self._number = 0
 
@@ -410,7 +410,7 @@ class Sessions:
     def stream(self, peer: Identity | None, now: float) -> Session:
         """A stream has begun, by a peer with this certificate; None without TLS."""
         self._number += 1
-        return Session(self._number, peer, self._books, self._live, now)
+        return Session(self._number, peer, self._lookups, self._live, now)
 
     def of(self, cluster: str) -> Session | None:
         """The cluster's live session, if it has one."""

@@ -17,7 +17,7 @@ Rows = Counter[PenaltyBucket]
 
 
 def count(engine: Engine) -> tuple[Machines, Rows]:
-    """Both counts; to be asked where the engine is not deciding."""
+    """Both counts. The engine must not be deciding meanwhile."""
     inventory, needs = engine.inventory, engine.needs
     state = inventory.state.view.astype(np.int64)
     there = state != VACANT
@@ -33,7 +33,7 @@ def count(engine: Engine) -> tuple[Machines, Rows]:
 
 
 class Gauges:
-    """Shows the counts, and takes back what is no longer so."""
+    """Sets the metrics, those to 0 that have nothing to count any more among them."""
 
     def __init__(self, metrics: ShardMetrics) -> None:
         self._metrics = metrics

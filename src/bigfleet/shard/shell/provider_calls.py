@@ -1,7 +1,7 @@
-"""Mutating calls to one provider: so many at a time, fewer while it pushes back. A slow provider slows only itself.
+"""Mutating calls to one provider: so many at a time, and fewer while the provider pushes back.
 
-None begins before the provider has listed: until then the epoch may be below one that a life before this one used
-(protocol.md 10). What a call comes to is told to the core, always: an action waits for it.
+No call begins before the provider has listed: until then the epoch may be below an earlier life's (protocol.md 10).
+The core is told in every case what came of a call, since a commitment waits for it.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ from bigfleet.provider.errors import (
 )
 from bigfleet.provider.records import Ack
 from bigfleet.shard.core.core import Core
-from bigfleet.shard.execution.effects import Ask
-from bigfleet.shard.execution.lifecycle import Problem
+from bigfleet.shard.execution.effects import Problem, ProviderCall
 from bigfleet.shard.execution.next_step import PAUSED
 from bigfleet.shard.supply.stamps import to_metadata
 from bigfleet.telemetry.traces import Tracing
@@ -45,9 +44,10 @@ _PROBLEMS: Mapping[type[ProviderError], Problem] = {
     ExhaustedError: Problem.EXHAUSTED,
     AckMismatchError: Problem.MISMATCH,
 }
-"""What is not here left no word on what became of the call."""
+"""The problem of each error. After an error that is not here, nobody knows what became of the call."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+"""How long no call begins after the provider has pushed back, in seconds: doubling from the first to the longest."""
 
 
 class Caller(Protocol):
@@ -69,9 +69,9 @@ class Caller(Protocol):
 
 
 class Throttle:
-    """How many calls may run: halved when the provider pushes back, one more after as many successes as run.
+    """How many calls may run at a time: halved when the provider pushes back, and slowly more with success.
 
-    No I/O; `now` is the caller's clock.
+    One more call may run after as many successes as calls may run. There is no I/O; `now` is the caller's clock.
     """
 
     def __init__(self, most: int, dice: Callable[[], float] = random.random) -> None:
@@ -94,7 +94,7 @@ class Throttle:
         self._limit = min(float(self._most), self._limit + 1 / self._limit)
 
     def pushed_back(self, now: float) -> None:
-        """The provider did not answer, or said that it was too much. Many such at once are one sign."""
+        """The provider did not answer, or said that it had too much to do. Many such answers at once count as one."""
         if now < self._until:
             return
         self._limit = max(1.0, self._limit / 2)
@@ -102,13 +102,13 @@ class Throttle:
         self._refusals += 1
 
 
-class Calls:
+class ProviderCalls:
     """The calls to one provider that wait or run."""
 
     def __init__(self, core: Core, client: Caller, most: int, after: Callable[[], None], tracing: Tracing) -> None:
         self._core, self._client, self._after, self._tracing = core, client, after, tracing
         self._throttle = Throttle(most)
-        self._waiting: deque[Ask] = deque()
+        self._waiting: deque[ProviderCall] = deque()
         self._running = 0
         self._open = self._stopped = False
         self._changed = asyncio.Event()
@@ -124,9 +124,9 @@ class Calls:
         """Wait until no call is on its way."""
         await self._idle.wait()
 
-    def put(self, ask: Ask) -> None:
+    def put(self, call: ProviderCall) -> None:
         """Make this call when its turn comes."""
-        self._waiting.append(ask)
+        self._waiting.append(call)
         self._changed.set()
 
     def open(self) -> None:
@@ -140,58 +140,58 @@ class Calls:
         self._stopped = True
 
     def nudge(self) -> None:
-        """A pause may have begun or be over."""
+        """A pause may have begun or ended: look again what may be done."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Make calls for as long as this runs; cancelling it ends those on their way."""
+        """Make calls for as long as this runs. Cancelling it cancels calls on their way."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                while self._waiting and self._core.paused:
-                    # No provider knows of it, so it is not held for the pause (protocol.md 18).
+                while self._waiting and self._core.parts.actuation.paused:
+                    # No provider knows of the call, so the pause cancels it (protocol.md 18).
                     self._not_made(self._waiting.popleft(), PAUSED)
                 while self._may_begin():
                     wait = self._throttle.wait(self._core.clocks.now())
                     if wait:
                         await asyncio.sleep(wait)
                         continue
-                    ask = self._waiting.popleft()
-                    if self._core.is_wanted(ask):
+                    call = self._waiting.popleft()
+                    if self._core.is_wanted(call):
                         self._running += 1
                         self._idle.clear()
-                        tasks.create_task(self._make(ask))
+                        tasks.create_task(self._make(call))
                     else:
-                        self._not_made(ask, "it was overtaken")
+                        self._not_made(call, "it was overtaken")
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _not_made(self, ask: Ask, reason: str) -> None:
-        self._core.call_failed(ask, Problem.UNAVAILABLE, f"not made: {reason}")
+    def _not_made(self, call: ProviderCall, reason: str) -> None:
+        self._core.call_failed(call, Problem.UNAVAILABLE, f"not made: {reason}")
         self._after()
 
     def _may_begin(self) -> bool:
-        held = not self._open or self._stopped or not self._core.acts
+        held = not self._open or self._stopped or not self._core.parts.actuation.acts
         return bool(self._waiting) and self._running < self._throttle.limit and not held
 
-    async def _make(self, ask: Ask) -> None:
+    async def _make(self, call: ProviderCall) -> None:
         try:
-            with self._tracing.span("call", call=ask.call.value, machine=ask.machine, cluster=ask.cluster):
-                ack = await self._sent(ask)
+            with self._tracing.span("call", call=call.call.value, machine=call.machine, cluster=call.cluster):
+                ack = await self._sent(call)
         except ProviderError as error:
             if isinstance(error, ExhaustedError | UnavailableError):
                 self._throttle.pushed_back(self._core.clocks.now())
             problem = _PROBLEMS.get(type(error), Problem.UNAVAILABLE)
             _log.warning(
-                "call_failed", call=ask.call.value, machine=ask.machine, problem=problem.name, error=str(error)
+                "call_failed", call=call.call.value, machine=call.machine, problem=problem.name, error=str(error)
             )
             answer = error.ack if isinstance(error, AckMismatchError) else None
-            self._core.call_failed(ask, problem, str(error), answer)
+            self._core.call_failed(call, problem, str(error), answer)
         except Exception as error:  # noqa: BLE001 - a fault of ours in one call must not end the shard with all others
-            _log.exception("call_broke", call=ask.call.value, machine=ask.machine)
-            self._core.call_failed(ask, Problem.INVALID, repr(error))
+            _log.exception("call_broke", call=call.call.value, machine=call.machine)
+            self._core.call_failed(call, Problem.INVALID, repr(error))
         else:
             self._throttle.succeeded()
-            self._core.acknowledged(ask, ack)
+            self._core.acknowledged(call, ack)
         finally:
             self._running -= 1
             self._changed.set()
@@ -199,14 +199,14 @@ class Calls:
                 self._idle.set()
         self._after()
 
-    async def _sent(self, ask: Ask) -> Ack:
-        match ask.call:
+    async def _sent(self, call: ProviderCall) -> Ack:
+        match call.call:
             case Call.CREATE:
-                return await self._client.create(ask.machine)
+                return await self._client.create(call.machine)
             case Call.CONFIGURE:
-                binding = self._core.binding(ask)
-                return await self._client.configure(ask.machine, ask.cluster, ask.blob, to_metadata(binding))
+                binding = self._core.binding(call)
+                return await self._client.configure(call.machine, call.cluster, call.blob, to_metadata(binding))
             case Call.DRAIN:
-                return await self._client.drain(ask.machine, ask.grace_seconds)
+                return await self._client.drain(call.machine, call.grace_seconds)
             case Call.DELETE:
-                return await self._client.delete(ask.machine)
+                return await self._client.delete(call.machine)

@@ -1,4 +1,4 @@
-"""Keeping up with one provider: lists by cursor, a full one every few minutes, and Gets where only they can tell."""
+"""Lists and Gets of one provider: changes by cursor, everything every few minutes, single machines where needed."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,26 @@ from bigfleet.shard.core.core import Core
 
 _log = structlog.get_logger("bigfleet.shard")
 
-# Rows taken between two turns of the event loop: some ten milliseconds of work.
 _SLICE = 500
-# While machines are under way, lists follow each other from the first of these to the second, or where a provider has
-# no cursors, at the third.
-_QUICK, _SLOW, _WITHOUT_CURSOR = 0.2, 5.0, 10.0
-_LONGEST_RETRY = 30.0
+"""How many rows are taken between two turns of the event loop: some ten milliseconds of work."""
+
+_QUICK, _SLOW = 0.2, 5.0
+"""How long after a list the next one begins while machines are under way: growing from the first to the second."""
+
+_SLOWER = 1.5
+"""How much longer the wait is after each list that showed no change."""
+
+_WITHOUT_CURSOR = 10.0
+"""How long after a list the next one begins, while machines are under way, at a provider without cursors."""
+
+_FIRST_RETRY, _LONGEST_RETRY = 0.5, 30.0
+"""How long after a failed list the next one begins: doubling from the first to the longest, less some chance."""
+
+_MOST_DOUBLINGS = 10
 _SILENT_SECONDS = 20.0
-_LOOKS_AT_A_TIME = 16
+"""After how long without a page a provider counts as lost."""
+
+_GETS_AT_A_TIME = 16
 
 
 class Reader(Protocol):
@@ -37,7 +49,7 @@ class Reader(Protocol):
         """What changed after the cursor or, without one, every machine."""
 
 
-class Lists:
+class ProviderLists:
     """One provider's machines, listed for as long as this runs."""
 
     def __init__(
@@ -55,13 +67,13 @@ class Lists:
         self._cursor = b""
         self._hurry = asyncio.Event()
         self._quick = _QUICK
+        #: When a list last ended well.
         self.listed_at: float | None = None
-        """When a list last ended."""
+        #: Why the last list failed; empty where it did not.
         self.problem = ""
-        """Why the last list failed; empty where it did not."""
 
     def hurry(self) -> None:
-        """A call was taken: its end may be near."""
+        """A call was answered: list soon, since the machine may change soon."""
         self._quick = _QUICK
         self._hurry.set()
 
@@ -76,7 +88,8 @@ class Lists:
             except ProviderError as error:
                 failures += 1
                 self._fail(str(error))
-                await asyncio.sleep(min(_LONGEST_RETRY, 0.5 * 2.0 ** min(failures, 10)) * (0.5 + random.random() / 2))  # noqa: S311
+                wait = min(_LONGEST_RETRY, _FIRST_RETRY * 2.0 ** min(failures, _MOST_DOUBLINGS))
+                await asyncio.sleep(wait * (0.5 + random.random() / 2))  # noqa: S311
                 continue
             failures = 0
             if full:
@@ -87,19 +100,19 @@ class Lists:
     async def _pause(self, changed: bool) -> None:
         wait = self._interval
         if self._core.awaits(self._name):
-            self._quick = _QUICK if changed else min(_SLOW, self._quick * 1.5)
+            self._quick = _QUICK if changed else min(_SLOW, self._quick * _SLOWER)
             wait = min(wait, self._quick if self._cursor else _WITHOUT_CURSOR)
         try:
             async with asyncio.timeout(wait):
                 await self._hurry.wait()
-            # Right after an ack the end can hardly be there.
+            # Right after an ack the machine has hardly changed yet.
             await asyncio.sleep(_QUICK / 2)
         except TimeoutError:
             pass
         self._hurry.clear()
 
     async def _list(self, since: bytes, began: float) -> bool:
-        """Take one list, in slices, so that streams go on; whether it told anything of a machine."""
+        """Take one list, in slices, so that streams go on. Returns whether it had a row."""
         gathering, rows, full = Gathering(), 0, not since
         async with aclosing(self._client.pages(since)) as pages, self._impatience() as patient:
             async for page in pages:
@@ -148,11 +161,13 @@ class Lists:
 
     def _succeed(self, now: float) -> None:
         if self.problem or self.listed_at is None:
-            _log.info("provider_listed", provider=self._name, machines=len(self._core.supply.machines_of(self._name)))
+            _log.info(
+                "provider_listed", provider=self._name, machines=len(self._core.parts.supply.machines_of(self._name))
+            )
         self.problem, self.listed_at = "", now
 
 
-class Looks:
+class ProviderGets:
     """Gets of single machines of one provider, a few at a time."""
 
     def __init__(self, core: Core, name: str, client: Reader, after: Callable[[], Awaitable[None]]) -> None:
@@ -162,31 +177,31 @@ class Looks:
         self._changed = asyncio.Event()
 
     def want(self, machine_id: str) -> None:
-        """Get this machine; once is enough, however often it is wanted."""
+        """Get this machine, once for however many times it is wanted before the Get begins."""
         self._wanted[machine_id] = None
         self._changed.set()
 
     async def run(self) -> None:
-        """Look for as long as this runs."""
+        """Make Gets for as long as this runs."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for machine_id in [i for i in self._wanted if i not in self._running]:
-                    if len(self._running) >= _LOOKS_AT_A_TIME:
+                    if len(self._running) >= _GETS_AT_A_TIME:
                         break
                     del self._wanted[machine_id]
                     self._running.add(machine_id)
-                    tasks.create_task(self._look(machine_id))
+                    tasks.create_task(self._get(machine_id))
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _look(self, machine_id: str) -> None:
+    async def _get(self, machine_id: str) -> None:
         began = self._core.clocks.now()
         try:
             answer: Answer | None = await self._client.get(machine_id)
         except NotFoundError:
             answer = None
         except ProviderError as error:
-            # It is wanted again at the next tick for as long as there is a doubt.
+            # The core orders the Get again at every tick while the doubt stands.
             _log.info("get_failed", provider=self._name, machine=machine_id, error=str(error))
             return
         finally:

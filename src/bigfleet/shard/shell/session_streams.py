@@ -1,7 +1,7 @@
-"""The gRPC side of sessions: bytes in, frames out, and nothing decided here.
+"""The gRPC side of sessions: bytes in, frames out. Nothing is decided here.
 
-Reading never waits for writing (protocol.md 21): frames go out from a task of their own, which is there only while
-something waits to be sent, so that ten thousand quiet streams cost little.
+Reading never waits for writing (protocol.md 21): a task of its own writes the frames of a stream. The task runs only
+while a frame waits to be sent, so that ten thousand quiet streams cost little.
 """
 
 import asyncio
@@ -20,9 +20,11 @@ from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 _log = structlog.get_logger("bigfleet.shard")
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Shard"].full_name
-# What is larger is read in a thread: a roll-up of this size takes some milliseconds.
 _LARGE = 64 * 1024
+"""The longest frame that is read on the event loop. Reading a roll-up of this size takes some milliseconds."""
+
 _TICK_SECONDS = 5.0
+"""How often streams are cut that do not greet or do not read."""
 
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -46,7 +48,7 @@ class _Stream:
             self.end.set_result(None)
 
 
-class Streams:
+class SessionStreams:
     """All streams of a shard."""
 
     def __init__(self, core: Core, after: Callable[[], None]) -> None:
@@ -66,7 +68,7 @@ class Streams:
 
     def wake(self, cluster: str) -> None:
         """The cluster's outbox has something to send."""
-        session = self._core.sessions.of(cluster)
+        session = self._core.parts.sessions.of(cluster)
         stream = None if session is None else self._streams.get(session.number)
         if stream is not None and stream.writer is None:
             stream.writer = asyncio.create_task(self._write(stream, cluster))
@@ -78,7 +80,7 @@ class Streams:
             stream.close(order.code, order.reason)
 
     def shut(self, reason: str) -> None:
-        """End every stream, and take none any more."""
+        """End every stream, and take no new one."""
         self._shut = reason
         for stream in list(self._streams.values()):
             self._core.said(stream.session.close(Code.UNAVAILABLE, reason))
@@ -94,7 +96,7 @@ class Streams:
             await asyncio.sleep(_TICK_SECONDS)
             now = self._core.clocks.now()
             for stream in list(self._streams.values()):
-                outbox = self._core.talk.outboxes.get(stream.session.cluster)
+                outbox = self._core.parts.sender.outboxes.get(stream.session.cluster)
                 self._core.said(stream.session.tick(outbox, now))
             self._after()
 
@@ -103,7 +105,7 @@ class Streams:
             peer = peer_identity(context)
         except IdentityError as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        # With the first frame it would go out too late: an end in the middle of that one could not be told the peer.
+        # Sent with the first frame, metadata would be too late: a stream that ends during that frame could not say why.
         await context.send_initial_metadata(())
         if self._shut:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._shut)
@@ -136,7 +138,7 @@ class Streams:
                     break
                 if len(data) > _LARGE:
                     outputs = await asyncio.to_thread(session.read, data)
-                    # Replaced or cut meanwhile, it has nothing more to say; what ended it itself it must say.
+                    # The session was replaced or cut meanwhile, so its outputs are void unless they end the stream.
                     if session.is_over and not any(isinstance(output, Close) for output in outputs):
                         outputs = []
                 else:
@@ -150,12 +152,13 @@ class Streams:
             stream.hung_up()
 
     async def _write(self, stream: _Stream, cluster: str) -> None:
-        outbox, sessions, clock = self._core.talk.outboxes[cluster], self._core.sessions, self._core.clocks.now
+        sender, sessions, clock = self._core.parts.sender, self._core.parts.sessions, self._core.clocks.now
+        outbox = sender.outboxes[cluster]
         try:
             while sessions.of(cluster) is stream.session:
                 frame = outbox.take()
                 if frame is None and outbox.behind:
-                    outbox.catch_up(self._core.talk.states(cluster), clock())
+                    outbox.catch_up(sender.states(cluster), clock())
                     frame = outbox.take()
                 if frame is None:
                     break

@@ -1,6 +1,6 @@
-"""The shell around the core: cycles, providers, the local file. It does what the core orders and decides nothing.
+"""The shell around the core: cycles, providers and the local file. It carries out the core's orders, decides nothing.
 
-Time and threads are given from outside, so that a simulation drives the very same shard with a clock that jumps.
+Clocks and threads are given from outside, so that a simulation drives the same shard with a clock that jumps.
 """
 
 import asyncio
@@ -15,15 +15,16 @@ from bigfleet.engine.engine import Decision, Engine
 from bigfleet.engine.records import Policy, Verdict
 from bigfleet.model.demand.need import Need
 from bigfleet.shard.core.core import Core
-from bigfleet.shard.core.decisions import Deciding
-from bigfleet.shard.decision.engine_input import Brief
-from bigfleet.shard.orders import DecideSoon, EndStream, Look, MakeCall, StandDown, WakeWriter
+from bigfleet.shard.core.decisions import Decisions
+from bigfleet.shard.decision.engine_input import EngineUpdate
+from bigfleet.shard.orders import DecideSoon, EndStream, GetMachine, MakeCall, StandDown, WakeWriter
 from bigfleet.shard.persistence.audit_log import AuditError, Record
-from bigfleet.shard.persistence.journal import Batch, JournalError
+from bigfleet.shard.persistence.journal import JournalError
+from bigfleet.shard.persistence.kept import Batch
 from bigfleet.shard.shell.gauges import Gauges, Machines, Rows, count
-from bigfleet.shard.shell.provider_calls import Caller, Calls
-from bigfleet.shard.shell.provider_lists import Lists, Looks, Reader
-from bigfleet.shard.shell.session_streams import Streams
+from bigfleet.shard.shell.provider_calls import Caller, ProviderCalls
+from bigfleet.shard.shell.provider_lists import ProviderGets, ProviderLists, Reader
+from bigfleet.shard.shell.session_streams import SessionStreams
 from bigfleet.telemetry.traces import Tracing
 
 _log = structlog.get_logger("bigfleet.shard")
@@ -34,10 +35,13 @@ EARLY_SECONDS = 0.5
 """A cycle does not begin sooner than this after the one before, nor sooner than that one took."""
 
 STOP_SECONDS = 4.0
-"""How long calls on their way are waited for when the shard stops."""
+"""How long the shard waits, when it stops, for calls on their way."""
 
 _RECORDS_A_TURN = 500
+"""How many machines are made into records between two turns of the event loop."""
+
 _GOODBYE_SECONDS = 2.0
+"""How long the shard waits, when it stops, for streams to end."""
 
 
 class Client(Caller, Reader, Protocol):
@@ -108,19 +112,19 @@ class Shard:
     """One running shard."""
 
     def __init__(
-        self, core: Core, deciding: Deciding, clients: Mapping[str, Client], outside: Outside, times: Times
+        self, core: Core, decisions: Decisions, clients: Mapping[str, Client], outside: Outside, times: Times
     ) -> None:
-        self.core, self.deciding, self._outside, self._times = core, deciding, outside, times
+        self.core, self.decisions, self._outside, self._times = core, decisions, outside, times
         self.engine = Engine()
         self._gauges = Gauges(core.metrics)
-        self.streams = Streams(core, self.pump)
+        self.streams = SessionStreams(core, self.pump)
         self.calls = {
-            name: Calls(core, client, times.provider_concurrency, self._called(name), outside.tracing)
+            name: ProviderCalls(core, client, times.provider_concurrency, self._called(name), outside.tracing)
             for name, client in clients.items()
         }
-        self.looks = {name: Looks(core, name, client, self._listed) for name, client in clients.items()}
+        self.gets = {name: ProviderGets(core, name, client, self._listed) for name, client in clients.items()}
         self.lists = {
-            name: Lists(
+            name: ProviderLists(
                 core,
                 name,
                 client,
@@ -130,8 +134,8 @@ class Shard:
             )
             for name, client in clients.items()
         }
+        #: Set after every decision; whoever waits for one clears it.
         self.decided = asyncio.Event()
-        """Set after every decision; whoever waits for one clears it."""
         self._decision: Decision | None = None
         self._deciding = asyncio.Lock()
         self._writing = asyncio.Lock()
@@ -140,11 +144,11 @@ class Shard:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until `stop`, then finish what is on its way and write down what is known."""
+        """Work until `stop`. Then wait for calls on their way, and write down what is known."""
         async with asyncio.TaskGroup() as tasks:
             services = [
                 *(lists.run() for lists in self.lists.values()),
-                *(looks.run() for looks in self.looks.values()),
+                *(gets.run() for gets in self.gets.values()),
                 *(calls.run() for calls in self.calls.values()),
                 self.streams.tick(),
             ]
@@ -162,16 +166,14 @@ class Shard:
 
     def pump(self) -> None:
         """Carry out what the core ordered."""
-        core = self.core
-        while core.orders:
-            orders, core.orders = core.orders, []
+        while orders := self.core.take_orders():
             for order in orders:
                 match order:
-                    case MakeCall(ask=ask):
-                        self.calls[ask.provider].put(ask)
-                    case Look(machine=machine, provider=provider):
-                        if provider in self.looks:
-                            self.looks[provider].want(machine)
+                    case MakeCall(call=call):
+                        self.calls[call.provider].put(call)
+                    case GetMachine(machine=machine, provider=provider):
+                        if provider in self.gets:
+                            self.gets[provider].want(machine)
                     case WakeWriter(cluster=cluster):
                         self.streams.wake(cluster)
                     case DecideSoon():
@@ -190,7 +192,7 @@ class Shard:
             yield
 
     def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
-        """How many needs there are, of one cluster or of all, and what became of them in serving order."""
+        """How many needs one cluster, or all, have, and what became of each need in serving order."""
         if self._decision is None:
             return 0, iter(())
         verdicts = self._decision.verdicts
@@ -198,7 +200,7 @@ class Shard:
         return len(rows), ((verdicts.need(row), verdicts[row]) for row in rows)
 
     async def write_now(self) -> None:
-        """Make durable what is known; OSError where that cannot be done."""
+        """Write down what is known; OSError where that cannot be done."""
         try:
             await self._write(())
         except JournalError as error:
@@ -226,38 +228,37 @@ class Shard:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                # `stop` sets both.
+                # `stop` sets both events.
                 await (other or self._stopping).wait()
 
     async def _cycle(self) -> None:
         core, metrics, tracing = self.core, self.core.metrics, self._outside.tracing
         clock, started = core.clocks.now, core.clocks.now()
-        with tracing.span("cycle", number=self.deciding.cycle + 1):
+        with tracing.span("cycle", number=self.decisions.cycle + 1):
             with tracing.span("reconcile"):
                 core.tick()
                 self.pump()
             async with self._deciding:
-                brief = core.picture.brief(started)
-                more = True
+                update, more = core.begin_update(started), True
                 while more:
-                    more = core.picture.add_machines(brief, _RECORDS_A_TURN)
+                    more = core.add_machines(update, _RECORDS_A_TURN)
                     await asyncio.sleep(0)
                 metrics.cycle_phase_duration.of("reconcile").observe(clock() - started)
-                due = core.available.due(started)
-                with tracing.span("decide", machines=len(brief.records), clusters=len(brief.needs)):
+                due = core.due_for_offers(started)
+                with tracing.span("decide", machines=len(update.records), clusters=len(update.needs)):
                     decision, free, counts = await self._outside.threads(
-                        self._decide, brief, self.deciding.policy(), due
+                        self._decide, update, self.decisions.policy(), due
                     )
                 for phase, seconds in self.engine.spent._asdict().items():
                     metrics.cycle_phase_duration.of(phase).observe(seconds)
                 acted = clock()
                 self._decision = decision
-                begun, records = self.deciding.decided(decision, started)
+                begun, records = self.decisions.decided(decision, started)
             core.offer(free)
             self._gauges.show(*counts)
             with tracing.span("execute", actions=len(begun)):
-                # Before they begin: what was done must be in the log, whatever happens next.
-                await self._report([*records, *self.deciding.happened()])
+                # The log comes before the actions begin, so that it has them whatever happens next.
+                await self._report([*records, *self.decisions.happened()])
                 await self._begin(begun)
                 self.pump()
             metrics.cycle_phase_duration.of("execute").observe(clock() - acted)
@@ -265,34 +266,31 @@ class Shard:
         self.decided.set()
 
     def _decide(
-        self, brief: Brief, policy: Policy, due: list[str]
+        self, update: EngineUpdate, policy: Policy, due: list[str]
     ) -> tuple[Decision, Mapping[str, list[Available]], tuple[Machines, Rows]]:
-        """In a thread: tell the engine what changed, have it decide, and see what some clusters could still have."""
-        for error in brief.tell(self.engine):
+        """In a thread: tell the engine what changed, have it decide, and ask what some clusters could still have."""
+        for error in update.tell(self.engine):
             self.core.metrics.machines_rejected.of("structural").inc()
             _log.warning("machine_refused", machine=error.machine_id, error=str(error))
-        decision = self.engine.decide(policy, int(self.core.clocks.now()), self.core.next_binding)
+        decision = self.engine.decide(policy, int(self.core.clocks.now()), self.core.parts.supply.highest_number + 1)
         return decision, available(self.engine, due), count(self.engine)
 
     async def _begin(self, machine_ids: list[str]) -> None:
-        """Make what was committed to durable, then begin it; where the file cannot be written nothing starts."""
-        core = self.core
+        """Make the commitments of these machines durable, then begin them. If the write fails, none begins."""
         try:
             await self._write(machine_ids)
         except JournalError as error:
-            if core.durable:
+            if self.core.file_tried(written=False):
                 _log.error("local_file_unwritable", error=str(error), advice="no action starts until it can be written")
-            core.durable = False
             return
-        if not core.durable:
+        if self.core.file_tried(written=True):
             _log.info("local_file_writable")
-        core.durable = True
-        core.begin(machine_ids)
+        self.core.begin(machine_ids)
 
     async def _report(self, records: list[Record]) -> None:
         metrics = self.core.metrics
         metrics.action_queue_depth.set(sum(calls.waiting for calls in self.calls.values()))
-        metrics.execute_inflight.set(len(self.core.execute))
+        metrics.execute_inflight.set(len(self.core.parts.commitments))
         if not records:
             return
         try:
@@ -301,7 +299,7 @@ class Shard:
             _log.error("audit_log_unwritable", error=str(error), records=len(records))
 
     async def _drain(self) -> None:
-        """Wait for calls on their way, and write down how everything stands."""
+        """Wait for calls on their way, then for streams, and write down what is known."""
         for calls in self.calls.values():
             calls.stop()
         with contextlib.suppress(TimeoutError):
@@ -315,7 +313,7 @@ class Shard:
             await self._write(())
         except JournalError as error:
             _log.error("local_file_unwritable", error=str(error), advice="the next start settles every machine by Get")
-        await self._report(self.deciding.happened())
+        await self._report(self.decisions.happened())
 
     def _called(self, name: str) -> Callable[[], None]:
         def after() -> None:
@@ -325,21 +323,21 @@ class Shard:
         return after
 
     async def _listed(self) -> None:
-        """Before anything that a list brought is acted on, the epoch is above all that it shows (protocol.md 10)."""
-        core = self.core
-        # Gets bring news beside lists: two must not raise it at once.
+        """A List or a Get has ended. First the epoch is raised above every one that was seen (protocol.md 10)."""
+        supply, actuation = self.core.parts.supply, self.core.parts.actuation
+        # Lists and Gets end at any time, and two must not raise the epoch at once.
         async with self._raising:
-            if core.supply.highest_epoch >= core.epoch and not core.stood_down:
-                core.epoch = core.supply.epoch = await self._outside.raise_epoch(core.supply.highest_epoch)
+            if supply.highest_epoch >= actuation.epoch and not actuation.stood_down:
+                self.core.epoch_raised(await self._outside.raise_epoch(supply.highest_epoch))
         for name, calls in self.calls.items():
-            if core.supply.has_listed(name):
+            if supply.has_listed(name):
                 calls.open()
         self.pump()
 
     async def _write(self, machine_ids: Iterable[str]) -> None:
-        """Make durable what is known, these machines' commitments among it; where that fails those end unbegun."""
+        """Write down what is known. Where that fails, the commitments of these machines end before they began."""
         clocks = self.core.clocks
-        # One at a time, and in the order in which they were taken.
+        # Batches are written one at a time, in the order in which they were taken.
         async with self._writing:
             batch = self.core.take_batch()
             try:

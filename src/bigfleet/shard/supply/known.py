@@ -1,4 +1,4 @@
-"""What supply reports as effects, and what it remembers of one provider: values and a record, no rules."""
+"""What is known of one provider's machines, and the effects of supply. Values and tables; the rules are in `table`."""
 
 import enum
 from collections import Counter
@@ -9,10 +9,12 @@ from bigfleet.model.machine import CapacityType, Machine, MachineState
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False):
-    """A machine is known anew, differently, or (`after` None) no more. Both are equal where only `usable` changed."""
+    """What is known of a machine has changed."""
 
     machine_id: str
+    #: The machine as it was known; None where it was not known.
     before: Machine | None
+    #: The machine as it is known now; None where it is gone. Equal to `before` where only `usable` has changed.
     after: Machine | None
     provider: str
 
@@ -25,13 +27,13 @@ class Doubt(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnaskedDrain(msgspec.Struct, frozen=True, gc=False):
-    """The provider takes back a machine that ran (protocol.md 2); its Changed comes just before."""
+    """The provider takes back a machine that ran (protocol.md 2). The machine's `Changed` comes just before."""
 
     machine_id: str
 
 
 class IncidentKind(enum.StrEnum):
-    """What a person should hear of. Higher epoch: another process is this shard, and this one must stop."""
+    """What a person should hear of. HIGHER_EPOCH says that another process is this shard, and this one must stop."""
 
     SECOND_ID = "second_id"
     SECOND_NODE_NAME = "second_node_name"
@@ -51,43 +53,55 @@ class Incident(msgspec.Struct, frozen=True, gc=False):
 Effect = Changed | Doubt | UnaskedDrain | Incident
 
 
-class Open(msgspec.Struct, frozen=True, gc=False):
-    """A doubt that stands: what began before `since` does not settle it; `absent` if a full list lacked the machine."""
+class OpenDoubt(msgspec.Struct, frozen=True, gc=False):
+    """A doubt that stands."""
 
+    #: A Get or List that began before this does not settle the doubt.
     since: float
+    #: Whether a full list lacked the machine.
     absent: bool
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
-    """The id or node name for which a machine was refused, and who has it: a provider or a machine."""
+class NameClaim(msgspec.Struct, frozen=True, gc=False):
+    """Why a machine was refused: another has its id or its node name."""
 
     kind: IncidentKind
+    #: The id or the node name.
     name: str
+    #: The provider that has the id, or the machine that has the node name.
     holder: str
 
 
-class Provider:
-    """One provider's machines, and what else must be remembered of few of them."""
+class KnownMachines:
+    """What is known of one provider and its machines."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.reachable = self.listed_whole = False
+        #: Whether the provider answered when it was last asked for a list.
+        self.reachable = False
+        #: Whether the provider has been listed in full since the shard started.
+        self.listed_whole = False
         self.machines: dict[str, Machine] = {}
         self.counts: Counter[tuple[MachineState, CapacityType]] = Counter()
+        #: When machines were last heard of by an ack or the lack of one, by a Get, or by a row that moved them. A row
+        #: or answer that was asked for before that may be older.
         self.heard: dict[str, float] = {}
-        """When machines were last told of by an ack or the lack of one, by Get, or by a row that moved them: what was
-        asked for before that may be older."""
-        self.doubts: dict[str, Open] = {}
+        self.doubts: dict[str, OpenDoubt] = {}
+        #: How many doubtful full lists in a row lacked each machine.
         self.lacked: dict[str, int] = {}
-        self.claims: dict[str, Claim] = {}
+        #: Machines that were refused, and why.
+        self.claims: dict[str, NameClaim] = {}
 
     def may_lag(self, machine_id: str, began: float) -> bool:
-        """Whether a row may be older than what was heard. At one instant nobody knows, and asking does no harm."""
+        """Whether a row of a List that began then may be older than what was heard of the machine.
+
+        Of two times that are equal nobody knows, and a Get does no harm.
+        """
         heard = self.heard.get(machine_id)
         return heard is not None and began <= heard
 
     def put(self, machine: Machine) -> Machine | None:
-        """Know the machine so; what it was known as before."""
+        """Know the machine like this. Returns what was known of it before."""
         before = self.machines.get(machine.id)
         if before is not None:
             self.counts[before.state, before.capacity_type] -= 1
@@ -97,7 +111,7 @@ class Provider:
         return before
 
     def remove(self, machine: Machine) -> None:
-        """Know the machine no more. When it was last heard of is still remembered: rows may yet lag."""
+        """Forget the machine. When it was last heard of is still remembered, since rows of it may yet come late."""
         del self.machines[machine.id]
         self.counts[machine.state, machine.capacity_type] -= 1
         self.doubts.pop(machine.id, None)

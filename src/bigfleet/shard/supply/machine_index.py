@@ -1,17 +1,18 @@
-"""Which clusters each machine concerns: the one it is bound to, and the one it is meant for.
+"""Machines by cluster: those that are bound to it, and those that a commitment is to bind to it.
 
-What has left a cluster is remembered for a while, since a late word about it is no offence (protocol.md 30).
+A machine that has left a cluster is remembered for a while: a late report about it is no offence (protocol.md 30).
 """
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 _REMEMBERED_SECONDS = 3600.0
+"""How long it is remembered that a machine has left a cluster."""
 
 _NONE: frozenset[str] = frozenset()
 
 
-class Holdings:
+class MachineIndex:
     """Machines by cluster, and clusters by machine."""
 
     def __init__(self) -> None:
@@ -20,7 +21,7 @@ class Holdings:
         self._left: dict[tuple[str, str], float] = {}
 
     def concern(self, machine_id: str, clusters: Iterable[str], now: float) -> AbstractSet[str]:
-        """The machine concerns these now; returns those that it concerned until now."""
+        """The machine concerns these clusters now. Returns the clusters that it no longer concerns."""
         before, after = self._clusters.get(machine_id, _NONE), frozenset(clusters)
         if before == after:
             return _NONE
@@ -47,10 +48,10 @@ class Holdings:
         return self._clusters.get(machine_id, _NONE)
 
     def has_left(self, machine_id: str, cluster: str) -> bool:
-        """Whether the machine concerned the cluster lately, and does no more."""
+        """Whether the machine concerned the cluster lately and no longer does."""
         return (machine_id, cluster) in self._left
 
     def forget(self, now: float) -> None:
-        """Remember no longer what left long ago."""
+        """Forget which machines left a cluster long ago."""
         for pair in [pair for pair, at in self._left.items() if now - at >= _REMEMBERED_SECONDS]:
             del self._left[pair]

@@ -7,7 +7,7 @@ Four short texts that a person can read, most of them the same for all machines 
     bigfleet.lucy.sh/need     ["5f0c…","gang-7",[["cpu",4000]],100,1,3]      fingerprint, group, unit, priority, buckets
     bigfleet.lucy.sh/binding  8812 1767225744 9be3f1d0                       number, wall seconds, CRC-32 of all of it
 
-What comes back is a provider's word: reading it gives a verdict and never raises.
+What comes back is a provider's word, so reading it never raises: the result says what was found.
 """
 
 import functools
@@ -30,18 +30,21 @@ PREFIX = "bigfleet.lucy.sh/"
 """What every key of ours begins with."""
 
 MAX_BYTES = 64 * 1024
-"""The longest stamp: what is longer was not written by a shard."""
+"""The longest stamp that is read. A shard writes no longer one."""
 
 _VERSION, _SHARD, _NEED, _BINDING = (PREFIX + name for name in ("stamp", "shard", "need", "binding"))
 _KEYS = frozenset({_VERSION, _SHARD, _NEED, _BINDING})
 _THIS_VERSION = "1"
+_MOST_DIGITS = 20
 _WHOLE = "0|[1-9][0-9]{0,18}"
 _SHARD_TEXT = re.compile(rf"([A-Za-z0-9._-]{{1,253}}) ({_WHOLE})")
 _BINDING_TEXT = re.compile(rf"(({_WHOLE}) ({_WHOLE})) ([0-9a-f]{{8}})")
 
-# Machines of one need share its text, and through this its key; more and longer ones are read each time.
 _SHARED_NEEDS = 2**14
+"""How many texts of needs are remembered with the need that they say. Machines of one need share the text."""
+
 _SHARED_LENGTH = 2**10
+"""The longest text of a need that is remembered. A longer one is read each time."""
 
 _Unit = tuple[tuple[str, Annotated[int, msgspec.Meta(ge=1, le=MAX_UNITS)]], ...]
 _Priority = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
@@ -49,7 +52,7 @@ _NeedText = msgspec.json.Decoder(tuple[str, str, _Unit, _Priority, PenaltyBucket
 
 
 class StampTooLongError(ValueError):
-    """A stamp that could not be read back; `group` is what a stranger's operator can make so long."""
+    """A stamp that is too long to be read back. Only the group, which an operator names, can be so long."""
 
     def __init__(self, shard_id: str, key: NeedKey, size: int) -> None:
         self.shard_id, self.key = shard_id, key
@@ -60,25 +63,30 @@ class StampTooLongError(ValueError):
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False):
-    """One binding: what for, by which shard in which of its lives, and when in wall seconds."""
+    """One binding of a machine to a cluster."""
 
+    #: What the machine was bound for.
     stamp: Stamp
+    #: The shard that bound the machine.
     shard_id: str
+    #: The shard's epoch at that time.
     epoch: int
+    #: When the machine was bound, in seconds of the wall clock.
     bound_at: int
 
 
 class NotOurs(msgspec.Struct, frozen=True, gc=False):
-    """No BigFleet shard wrote this, or nobody wrote anything."""
+    """Metadata that no BigFleet shard wrote, or none at all."""
 
 
 class Garbled(msgspec.Struct, frozen=True, gc=False):
-    """A shard's stamp that does not read as it was written; whose it was cannot be trusted either."""
+    """A shard's stamp that was changed since. The shard's id in it cannot be trusted either."""
 
     reason: str
 
 
-Verdict = Binding | NotOurs | Garbled
+StampReading = Binding | NotOurs | Garbled
+"""What a machine's metadata was read as."""
 
 NOT_OURS = NotOurs()
 
@@ -100,7 +108,7 @@ def to_metadata(binding: Binding) -> dict[str, str]:
     return metadata
 
 
-def from_metadata(metadata: Mapping[str, str]) -> Verdict:
+def from_metadata(metadata: Mapping[str, str]) -> StampReading:
     """What a provider's echo says. A stamp of another shard is a Binding too, with that shard's id."""
     if metadata.keys() != _KEYS:
         ours = any(key.startswith(PREFIX) for key in metadata)
@@ -124,9 +132,9 @@ def from_metadata(metadata: Mapping[str, str]) -> Verdict:
 
 
 def number_of(metadata: Mapping[str, str]) -> int:
-    """The binding number that metadata shows, unchecked, to tell one binding from the next; 0 where there is none."""
+    """The number of the binding that metadata shows, unchecked: it tells one binding from the next. 0 is none."""
     number = metadata.get(_BINDING, "").partition(" ")[0]
-    return int(number) if number.isdecimal() and len(number) < 20 else 0
+    return int(number) if number.isdecimal() and len(number) < _MOST_DIGITS else 0
 
 
 def _need_text(stamp: Stamp) -> str:
