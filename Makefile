@@ -107,13 +107,15 @@ search-laws: warm-up ## hunt for fleets that break a law of the engine (SECONDS=
 	@$(BIN)/python -m tests.engine.oracle.search --seconds $(SECONDS)
 
 .PHONY: generate
-generate: $(STAMP) ## write the wire stubs from api/proto, the reference pages and the rule map from the code
+generate: $(STAMP) ## write the wire stubs from api/proto, the reference pages, the rule map and the drawings from the code
 	$(call say,generating src/bigfleet/wire/v1alpha1)
 	@$(BIN)/python hack/generate.py
 	$(call say,generating docs/reference)
 	@$(BIN)/python hack/reference.py
 	$(call say,generating docs/internals/rule-map.md)
 	@$(BIN)/python -m hack.rule_map
+	$(call say,generating docs/internals/commitment-life-cycle.md)
+	@$(BIN)/python -m hack.commitment_drawing
 
 .PHONY: build
 build: $(STAMP) ## build wheel and sdist into dist/

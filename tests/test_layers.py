@@ -149,3 +149,29 @@ def test_a_planted_violation_inside_the_engine_fails_the_build(
 ) -> None:
     plant(tree, module, line)
     assert contract in broken_contracts(lint(tree))
+
+
+SHARD_ROOMS = "Rooms of the shard import downwards only"
+SHARD_NO_IO = "The shard's parts do no I/O"
+SHARD_CORE = "In the core, events stand above reactions and reactions above parts"
+SHARD_EXECUTION = "In execution, the table of steps stands at the bottom"
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("shard/shell/shard.py", "import bigfleet.shard.api.answers", SHARD_ROOMS),
+        ("shard/core/core.py", "import bigfleet.shard.shell.gauges", SHARD_ROOMS),
+        ("shard/sessions/sender.py", "import bigfleet.shard.orders", SHARD_ROOMS),
+        ("shard/supply/table.py", "import bigfleet.shard.demand.table", SHARD_ROOMS),
+        ("shard/sessions/session.py", "import asyncio", SHARD_NO_IO),
+        ("shard/execution/recovery.py", "import time", SHARD_NO_IO),
+        ("shard/core/parts.py", "import bigfleet.shard.persistence.journal", SHARD_NO_IO),
+        ("shard/core/parts.py", "import bigfleet.shard.core.reactions", SHARD_CORE),
+        ("shard/execution/steps.py", "import bigfleet.shard.execution.commitment", SHARD_EXECUTION),
+        ("shard/execution/recovery.py", "import bigfleet.shard.execution.lifecycle", SHARD_EXECUTION),
+    ],
+)
+def test_a_violation_planted_in_the_shard_fails_the_build(tree: Path, module: str, line: str, contract: str) -> None:
+    plant(tree, module, line)
+    assert contract in broken_contracts(lint(tree))

@@ -438,7 +438,7 @@ class Day:
 
     def unmet(self) -> list[str]:
         """Rows that can be met and are not. Where pods go on their nodes is another's business."""
-        _, rows = self.rig.shard.verdict_rows("")
+        _, rows = self.rig.life.answers.verdict_rows("")
         hopeless = [workload.profile for workload in UNSATISFIABLE]
         return [f"{verdict}" for need, verdict in rows if not verdict.satisfied and need.profile not in hopeless]
 

@@ -37,8 +37,13 @@ class Answers:
         return self._shard.reading()
 
     def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
-        """What became of needs, in serving order."""
-        return self._shard.verdict_rows(cluster)
+        """How many needs one cluster, or all, have, and what became of each need in serving order."""
+        decision = self._shard.last_decision
+        if decision is None:
+            return 0, iter(())
+        verdicts = decision.verdicts
+        rows = verdicts.of(cluster)
+        return len(rows), ((verdicts.need(row), verdicts[row]) for row in rows)
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         """When the row was first seen."""

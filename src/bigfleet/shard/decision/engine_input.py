@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, Kind, MachineRecord
-from bigfleet.engine.tables.validate import RecordError
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.machine import Machine, MachineState
 from bigfleet.shard.decision.durations import Medians
@@ -43,24 +41,6 @@ class EngineUpdate(msgspec.Struct):
     clusters: list[ClusterRecord]
     #: Needs of clusters whose demand has changed, with the order in which rows were first seen.
     needs: dict[str, tuple[tuple[Need, ...], Mapping[NeedKey, int]]]
-
-    def tell(self, engine: Engine) -> list[RecordError]:
-        """Give the update to the engine. Returns the records that it refused; it no longer knows their machines."""
-        refused: list[RecordError] = []
-        engine.inventory.remove(self.removed)
-        while True:
-            try:
-                engine.inventory.apply(self.records)
-                break
-            except RecordError as error:
-                refused.append(error)
-                self.records = [record for record in self.records if record.machine.id != error.machine_id]
-                engine.inventory.remove([error.machine_id])
-        for record in self.clusters:
-            engine.set_cluster(record)
-        for cluster, (needs, arrivals) in self.needs.items():
-            engine.needs.replace(cluster, needs, arrivals)
-        return refused
 
 
 class EngineInput:

@@ -135,7 +135,7 @@ class Move(enum.Enum):
     CREATE = "Create is called"
     DELETE = "Delete is called"
     REQUEST_BLOB = "the operator is asked for user data"
-    CHECK_BINDING = "the stamp is compared; another binding is emptied"
+    CHECK_BINDING = "the stamp is compared, and another binding is emptied"
     EMPTY_NODE = "the operator is told to empty the node"
     AWAIT_CREATE = "Create goes on"
     AWAIT_DRAIN = "the drain goes on"
@@ -200,6 +200,13 @@ LEADS_TO: Mapping[Move, tuple[Step, ...]] = MappingProxyType(
 """The steps that a move may lead to; none where the move ends the commitment. A commitment waits where the cluster has
 no session, and drains at once where its operator has had its time. Any call that is not legal in the machine's state
 leads to a doubt instead."""
+
+
+MAY_END: frozenset[Move] = frozenset(
+    {Move.CHECK_BINDING, Move.EMPTY_NODE, Move.AWAIT_DRAIN, Move.SUCCEED, Move.FAIL, Move.DROP}
+)
+"""The moves that may end the commitment: the machine serves under the right stamp, it is another's, or it is where it
+was to go, Failed or not to be had."""
 
 
 def follows(step: Step) -> frozenset[Step]:

@@ -5,15 +5,15 @@ Clocks and threads are given from outside, so that a simulation drives the same 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from bigfleet.engine.available import Available, available
 from bigfleet.engine.engine import Decision, Engine
-from bigfleet.engine.records import Policy, Verdict
-from bigfleet.model.demand.need import Need
+from bigfleet.engine.records import Policy
+from bigfleet.engine.tables.validate import RecordError
 from bigfleet.shard.core.core import Core
 from bigfleet.shard.core.decisions import Decisions
 from bigfleet.shard.decision.engine_input import EngineUpdate
@@ -136,7 +136,8 @@ class Shard:
         }
         #: Set after every decision; whoever waits for one clears it.
         self.decided = asyncio.Event()
-        self._decision: Decision | None = None
+        #: The last decision; its verdicts are valid while `reading` is held.
+        self.last_decision: Decision | None = None
         self._deciding = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._raising = asyncio.Lock()
@@ -191,14 +192,6 @@ class Shard:
         async with self._deciding:
             yield
 
-    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
-        """How many needs one cluster, or all, have, and what became of each need in serving order."""
-        if self._decision is None:
-            return 0, iter(())
-        verdicts = self._decision.verdicts
-        rows = verdicts.of(cluster)
-        return len(rows), ((verdicts.need(row), verdicts[row]) for row in rows)
-
     async def write_now(self) -> None:
         """Write down what is known; OSError where that cannot be done."""
         try:
@@ -252,7 +245,7 @@ class Shard:
                 for phase, seconds in self.engine.spent._asdict().items():
                     metrics.cycle_phase_duration.of(phase).observe(seconds)
                 acted = clock()
-                self._decision = decision
+                self.last_decision = decision
                 begun, records = self.decisions.decided(decision, started)
             core.offer(free)
             self._gauges.show(*counts)
@@ -269,7 +262,7 @@ class Shard:
         self, update: EngineUpdate, policy: Policy, due: list[str]
     ) -> tuple[Decision, Mapping[str, list[Available]], tuple[Machines, Rows]]:
         """In a thread: tell the engine what changed, have it decide, and ask what some clusters could still have."""
-        for error in update.tell(self.engine):
+        for error in _tell(self.engine, update):
             self.core.metrics.machines_rejected.of("structural").inc()
             _log.warning("machine_refused", machine=error.machine_id, error=str(error))
         decision = self.engine.decide(policy, int(self.core.clocks.now()), self.core.parts.supply.highest_number + 1)
@@ -345,3 +338,23 @@ class Shard:
             except JournalError:
                 self.core.unwritten(batch, machine_ids)
                 raise
+
+
+def _tell(engine: Engine, update: EngineUpdate) -> list[RecordError]:
+    """Give the update to the engine. Returns the records that it refused; it no longer knows their machines."""
+    refused: list[RecordError] = []
+    records = update.records
+    engine.inventory.remove(update.removed)
+    while True:
+        try:
+            engine.inventory.apply(records)
+            break
+        except RecordError as error:
+            refused.append(error)
+            records = [record for record in records if record.machine.id != error.machine_id]
+            engine.inventory.remove([error.machine_id])
+    for cluster in update.clusters:
+        engine.set_cluster(cluster)
+    for name, (needs, arrivals) in update.needs.items():
+        engine.needs.replace(name, needs, arrivals)
+    return refused
