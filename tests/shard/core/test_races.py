@@ -152,7 +152,7 @@ def test_rule_6_a_drain_of_ours_that_get_showed_is_not_told_as_the_providers() -
     world.opened("old", "node_drained")
     world.opened("prod")
     world.begin(Kind.PREEMPT)
-    world.core.said([NodeDrained("old", world.commitment.instruction_id, M, empty=True, reason="")])
+    world.core.said([NodeDrained("old", world.commitment.instruction_id, empty=True, reason="")])
     ask = world.call()
     world.now = 1001.0
     world.lost(ask)

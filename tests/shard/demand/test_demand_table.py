@@ -191,7 +191,7 @@ class TestRule11:
             EarlyCycle(),
         ]
         assert record(demand) == ClusterRecord(id="c", reported=True, live=True, partial=False)
-        assert not demand.spares("c")
+        assert not demand.protects("c", "m")
         assert demand.node("c", "m") == (False, None)
         assert demand.tick(10_000.0) == []
         assert demand.silent(10 * DAY) == []
@@ -204,7 +204,7 @@ class TestRule11:
         demand.forget("c")
         again = Demand(0.0, kept(demand, 0.0))
         assert record(again) == record(demand)
-        assert not again.spares("c")
+        assert not again.protects("c", "m")
 
     def test_a_forgotten_cluster_that_connects_is_a_new_one(self) -> None:
         demand = connected(rollup(1, row(400)))
@@ -239,17 +239,17 @@ class TestRule11:
 class TestRule12:
     def test_rule_12_a_cluster_away_for_less_than_five_minutes_is_spared(self) -> None:
         demand = connected()
-        assert not demand.spares("c")
+        assert not demand.protects("c", "m")
         assert demand.session_closed("c", 100.0) == [MachinesChanged("c")]
-        assert demand.spares("c")
+        assert demand.protects("c", "m")
         assert of(demand.tick(399.9), MachinesChanged) == []
         assert demand.tick(400.0) == [MachinesChanged("c")]
-        assert not demand.spares("c")
+        assert not demand.protects("c", "m")
         assert demand.away_seconds("c", 400.0) == 300.0
 
     def test_rule_12_one_that_never_had_a_session_is_away_from_the_start_on(self) -> None:
         demand = Demand(1000.0)
-        assert demand.spares("x")
+        assert demand.protects("x", "m")
         assert demand.away_seconds("x", 1010.0) == 10.0
         demand.met("c")
         assert demand.tick(1299.0) == []
@@ -259,7 +259,7 @@ class TestRule12:
         demand = connected()
         demand.session_closed("c", 100.0)
         again = Demand(0.0, kept(demand, 100_000.0))
-        assert again.spares("c")
+        assert again.protects("c", "m")
         assert again.away_seconds("c", 7.0) == 7.0
 
     def test_a_session_ends_the_sparing(self) -> None:

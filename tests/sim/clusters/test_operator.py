@@ -47,8 +47,8 @@ class TestOperator:
                 await shard.until(lambda: shard.seen(says.RolledUp)[-1].rollup.needs == world.needs())
                 shard.order("c", reclaim("i", "b"))
                 await shard.until(lambda: bool(shard.seen(says.NodeDrained)))
-                assert shard.seen(says.ReclaimAcked) == [says.ReclaimAcked("c", "i", 1)]
-                assert shard.seen(says.NodeDrained) == [says.NodeDrained("c", "i", "b", empty=True, reason="")]
+                assert shard.seen(says.ReclaimAcked) == [says.ReclaimAcked("c", "i")]
+                assert shard.seen(says.NodeDrained) == [says.NodeDrained("c", "i", empty=True, reason="")]
                 assert world.pods() == Pods(0, 4)
 
                 shard.tell("c", state("b", S.IDLE))

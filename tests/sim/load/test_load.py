@@ -77,7 +77,7 @@ class TestLoad:
         assert figures["latency_ms"]["p50"] <= figures["latency_ms"]["p99"] <= figures["latency_ms"]["max"]
         assert figures["burst"] == {"pods": 2, "machines": 1, "seconds": {"half": 0.0, "nine_tenths": 0.0, "all": None}}
         assert ready_machines(shard) == ["m"]
-        assert shard.seen(says.ReclaimAcked) == [says.ReclaimAcked("load-00000", "i", 1)]
+        assert shard.seen(says.ReclaimAcked) == [says.ReclaimAcked("load-00000", "i")]
         assert [each.empty for each in shard.seen(says.NodeDrained)] == [True]
         told = [len(each.rollup.needs) for each in shard.seen(says.RolledUp) if each.cluster == "load-00000"]
         assert told[-1] == told[0] + 1

@@ -6,14 +6,19 @@ from bigfleet.model.demand.need import Need
 from bigfleet.model.resources import Resources, quantity
 
 KEPT_PERCENT = 10
-"""A dimension that keeps less than this of what it was is in doubt."""
+"""A roll-up is doubtful if it asks for less than this of any resource that was asked for before."""
 
 IN_A_ROW = 3
+"""How many doubtful roll-ups in a row are believed."""
+
 WAIT_SECONDS = 60.0
-"""How many doubtful roll-ups in a row, and over how long, make it true."""
+"""Over how long doubtful roll-ups must come before they are believed."""
 
 _COMPARED = frozenset({"cpu", "memory"})
+"""The resources that count of a machine whose stamp names no unit."""
+
 _NAMED = 3
+"""How many resources the reason names."""
 
 
 class RollupGuard:
@@ -30,13 +35,13 @@ class RollupGuard:
         return self._count > 0
 
     def reset(self) -> None:
-        """Forget doubtful roll-ups: a good one came, or the session that they came by has ended."""
+        """Forget doubtful roll-ups: a good one came, or their session has ended."""
         self._count = 0
 
     def judge(self, asked: Resources, before: Resources, standard: str, said_at: int, now: float) -> str:
-        """Why a roll-up is not taken yet, or nothing where it is.
+        """Why the roll-up is not taken yet; empty where it is taken.
 
-        `before` is what it is measured by and `standard` says what that is; `said_at` is the roll-up's own timestamp.
+        The roll-up is measured by `before`, and `standard` is that in words. `said_at` is the roll-up's own timestamp.
         """
         doubts = _doubts(dict(asked), before)
         if not doubts:
@@ -44,7 +49,7 @@ class RollupGuard:
             return ""
         if not self._count:
             self._since = now
-        # A frame that came twice confirms nothing; operators that fill in no timestamp are told apart by nothing.
+        # A frame that came twice counts once. Of operators that fill in no timestamp, every frame counts.
         if not self._count or not said_at or said_at != self._said_at:
             self._count += 1
         self._said_at = said_at
@@ -70,7 +75,7 @@ def _doubts(asked: dict[str, int], before: Resources) -> str:
 
 
 def total_asked(needs: Iterable[Need]) -> Resources:
-    """The sum of all rows. Not bounded as `model.resources.total` is: it is compared and goes no further."""
+    """The sum of all rows. It has no bound, as `model.resources.total` has, since it is only compared."""
     sums: dict[str, int] = {}
     for need in needs:
         for name, units in need.aggregate:
@@ -79,10 +84,10 @@ def total_asked(needs: Iterable[Need]) -> Resources:
 
 
 def total_bound(bindings: Iterable[tuple[Resources, Resources]]) -> Resources:
-    """What a cluster's machines stand for after a restart, from each one's usable resources and the unit on its stamp.
+    """What a cluster asked for by its machines, after a restart: from their usable resources and units on stamps.
 
-    Every machine has storage and pod slots, asked for or not: counted is what its unit names, and cores and memory
-    where there is no unit. Otherwise every restart would put clusters in doubt that never asked for storage.
+    Every machine has storage and pod slots, asked for or not. So only resources that a machine's unit names count, and
+    cores and memory where there is no unit. Otherwise every restart would doubt clusters that never asked for storage.
     """
     sums: dict[str, int] = {}
     for usable, unit in bindings:

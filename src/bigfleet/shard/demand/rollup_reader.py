@@ -1,4 +1,4 @@
-"""Roll-ups as they arrive: read at the cost of what changed, refused whole for what the engine would refuse later."""
+"""Reads roll-ups, at the cost of the rows that changed. Roll-ups are refused that the engine would refuse later."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from bigfleet.wire.needs import need_from_wire, rollup_from_wire
 from bigfleet.wire.v1alpha1 import capacity_pb2
 
 MAX_NAMES = 64
-"""Kinds of resources that one roll-up may name; the engine keeps a column for each."""
+"""How many kinds of resources one roll-up may name. The engine has a column for each."""
 
 
 class RollupReader:
     """Turns one operator's roll-ups into the model's, at the cost of the rows that changed.
 
-    Roll-ups come every ten seconds and hardly differ. Rows are known by a digest of their bytes, which costs far less
-    than reading them, and equal ones are the very same objects, so that comparing roll-ups costs next to nothing.
+    Roll-ups come every ten seconds and hardly differ. A row is known by a digest of its bytes, which costs far less
+    than reading the row. Equal rows are the same object, so that comparing two roll-ups costs next to nothing.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class RollupReader:
         self._rows: dict[bytes, Need] = {}
 
     def read(self, message: capacity_pb2.ClusterCapacityNeeds) -> Rollup:
-        """The roll-up that a message carries, or WireError. The message is used up."""
+        """The roll-up that a message carries, or WireError. The message cannot be read again."""
         said_at = message.timestamp_unix_nanos
         message.timestamp_unix_nanos = 0
         digest = _digest(message)
@@ -64,9 +64,9 @@ class RollupReader:
 
 
 def _check_rows(needs: Iterable[Need], known: frozenset[int]) -> None:
-    """WireError for what the engine's table would refuse, which must be known before the roll-up is acknowledged.
+    """Raise WireError for rows that the engine would refuse, before the roll-up is acknowledged.
 
-    `known` are the objects that were looked at before.
+    `known` are the ids of rows that were checked before.
     """
     rows: dict[NeedKey, Need] = {}
     names: set[str] = set()

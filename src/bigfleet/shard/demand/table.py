@@ -355,11 +355,6 @@ class Demand:
         cluster = self._clusters.get(cluster_id)
         return cluster is not None and cluster.connected
 
-    def spares(self, cluster_id: str) -> bool:
-        """Whether the cluster's machines are neither victims nor drained, since it has not been away long enough."""
-        cluster = self._clusters.get(cluster_id)
-        return cluster is None or cluster.spared
-
     def protects(self, cluster_id: str, node: str) -> bool:
         """Whether the node's machine is nobody's victim: its cluster is spared, or is partial and has not named it."""
         cluster = self._clusters.get(cluster_id)

@@ -1,8 +1,8 @@
 """The audit log: one JSON line for everything decided and one for what became of it, in files that are rotated by size.
 
-It is for people and is not read back, so it is not synced: a crash of the program loses nothing that was appended, the
-loss of power the last seconds, and what must survive that is in the journal. Nothing stays open in between: a file that
-somebody moved or removed is there again with the next record.
+The log is for people and is not read back, so it is not synced. A crash of the program loses nothing that was appended.
+The loss of power loses the last seconds; what must survive that is in the journal. The file is closed after each write,
+so a file that somebody moved or removed is there again with the next record.
 """
 
 import contextlib
@@ -13,15 +13,18 @@ from typing import Self
 
 import msgspec
 
-# What is encoded before it is written, where very much was decided at once.
 _BLOCK_BYTES = 2**20
-# Words of providers and operators are in a record, and those may be of any length.
+"""How much is encoded before it is written, where very much was decided at once."""
+
 _LONGEST_LINE = 16 * 2**10
+"""The longest line. A record holds texts of providers and operators, which may be of any length."""
+
 _LONGEST_TEXT = 1000
+"""The longest text in a record whose line would be too long."""
 
 
 class AuditError(Exception):
-    """The log cannot be written: which, why, what to do, and how many records it does not have for that."""
+    """The log cannot be written: which log, why, what to do, and how many records were lost."""
 
     def __init__(self, path: Path, problem: str, lost: int = 0) -> None:
         self.path, self.lost = path, lost
@@ -30,33 +33,44 @@ class AuditError(Exception):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One line. `event` is decided, suppressed, dryrun or ended, and `id` what a decision and its end have in common.
+    """One line of the log."""
 
-    `cluster` is whom the machine is for and `leaves` whom it is taken from; `verdict` says what became of the need.
-    Costs are dollars an hour of everything the shard pays for, before the action and after it.
-    """
-
+    #: When the line was written, as ISO 8601 in UTC.
     at: str
+    #: The number of the decision since the shard's start.
     cycle: int
     shard: str
     epoch: int
+    #: One of decided, suppressed, dryrun and ended.
     event: str
+    #: The kind of the action, or the call out of Failed.
     kind: str
     machine: str
     provider: str
+    #: The cluster that the machine is for.
     cluster: str = ""
+    #: The cluster that the machine is taken from.
     leaves: str = ""
+    #: Priority, fingerprint and group of the need that the machine is for.
     priority: int = 0
     fingerprint: str = ""
     group: str = ""
+    #: Why the action was decided.
     reason: str = ""
+    #: What became of the need.
     verdict: str = ""
+    #: The machine's price in dollars.
     price_per_hour: float = 0.0
+    #: Dollars an hour of everything that the shard pays for, before the action.
     cost_before: float = 0.0
+    #: The same after the action.
     cost_after: float = 0.0
     grace_seconds: int = 0
+    #: How the action ended.
     outcome: str = ""
+    #: What a person is told besides the outcome.
     detail: str = ""
+    #: What the lines about an action's decision and about its end have in common.
     id: str = ""
 
 
@@ -64,7 +78,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AuditLog:
-    """The file that is written to, of at most `max_bytes`, and the `keep` before it: path.1 is the latest of those."""
+    """The file that is written, of at most `max_bytes`, and `keep` files before it, of which path.1 is the latest."""
 
     def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
         self.path, self._max_bytes, self._keep = path, max_bytes, keep
@@ -83,9 +97,9 @@ class AuditLog:
         return log
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write the records, each whole and on a line of its own, or raise AuditError and have written the first few.
+        """Write the records, each on a line of its own. AuditError says how many of the last were not written.
 
-        It blocks, and comes from one thread at a time.
+        The call blocks, and comes from one thread at a time.
         """
         written = 0
         try:
@@ -96,10 +110,10 @@ class AuditLog:
             raise AuditError(self.path, f"lacks {lost} records: {error.strerror or error}", lost) from error
 
     def _append(self, records: Sequence[Record], start: int) -> int:
-        """Write as many records from there on as fit this file and one block; none where the file was full."""
+        """Write as many records from `start` on as fit the file and one block. Returns 0 where the file was full."""
         with self._file() as file:
             size = os.fstat(file).st_size
-            # Half a record that an earlier life was killed in keeps its line to itself.
+            # Half a record, which an earlier life left when it was killed, stays on a line of its own.
             torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
             block, end = bytearray(b"\n" if torn else b""), start
             room = min(self._max_bytes - size, _BLOCK_BYTES)
@@ -116,7 +130,7 @@ class AuditLog:
         return end - start
 
     def _rotate(self) -> None:
-        # Only up to the first number that is free: a crash in the midst of this costs no file its place.
+        # Files move up only to the first number that is free, so that a crash in between loses no file.
         free = next((n for n in range(1, self._keep) if not self._numbered(n).exists()), self._keep)
         for n in range(free, 1, -1):
             self._numbered(n - 1).replace(self._numbered(n))
@@ -152,7 +166,7 @@ def _write(file: int, block: bytes | bytearray, size: int) -> None:
         while rest:
             rest = rest[os.write(file, rest) :]
     except OSError:
-        # A disk that filled up has taken some of it; should this fail too, the next append ends that line.
+        # A full disk has taken a part of the block. If truncating fails too, the next append ends that line.
         with contextlib.suppress(OSError):
             os.ftruncate(file, size)
         raise

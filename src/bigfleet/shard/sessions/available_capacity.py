@@ -1,11 +1,13 @@
 """What each cluster was told that it could still have, and when to look again. Events in, frames out.
 
-A cluster is looked at right after its first roll-up and after one with a new profile, else every `AGAIN_SECONDS`; of
-many that are due at once the longest waiting come first, as many as the time since the last look allows.
+A cluster is looked at right after its first roll-up and after a roll-up with a new profile, otherwise every
+`AGAIN_SECONDS`. Where many clusters are due at once, those that have waited longest come first, as many as the time
+since the last look allows.
 
-*News.* A frame is sent when somebody would act on the difference: another confidence, another kind of machine, all
-together or not. Counts of 100 and more are cut to two digits, and stand until they promise too much or 10 % too little;
-a price within 5 % of what was told is no news by itself, nor is a time within 20 % or 5 s.
+*News.* A frame is sent when somebody would act on the difference: another confidence, another kind of machine, or
+whether all could be had together. A count of 100 or more is cut to two digits; it is sent again when the last one told
+promises too much, or 10 % too little. A price within 5 % of what was told is no news by itself, nor is a time within
+20 % or 5 s.
 """
 
 import math
@@ -21,22 +23,31 @@ from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
 AGAIN_SECONDS = 20.0
-"""Asked every 10 s what is due, nobody waits for more than 30 s."""
+"""How often a cluster is looked at. Since the shell asks every 10 s, no cluster waits for more than 30 s."""
 
 AT_LEAST = 100
-"""So many clusters may be looked at however soon that is asked."""
+"""How many clusters may be looked at each time, however short the time since the last look."""
 
 _EXACT = 100
-"""Counts below are told as they are."""
+"""A count below this is told as it is."""
+
+_NEWS_COUNT = 11
+"""A count is news when it is more than so many tenths of what was told."""
+
+_NEWS_PRICE = 20
+"""A price is news when it differs by more than one in so many of what was told."""
+
+_NEWS_TIME, _NEWS_SECONDS = 5, 5
+"""A time is news when it differs by more than one in so many of what was told, and by more than so many seconds."""
 
 Eta = Callable[[str], float | None]
-"""Seconds until a slot of an instance type is a node, by what was seen; None before the first."""
+"""Seconds that a slot of an instance type takes to become a node; None before any was seen."""
 
 _Confidence = pb.AvailableCapacityUpdate.Confidence
 
 
 class _Told(msgspec.Struct, frozen=True, gc=False):
-    """One profile as its operator knows it."""
+    """What an operator was told about one profile."""
 
     profile: Profile
     count: int = 0
@@ -47,7 +58,7 @@ class _Told(msgspec.Struct, frozen=True, gc=False):
     room: Resources = ()
 
     def frame(self) -> pb.AvailableCapacityUpdate:
-        """The frame that says it."""
+        """The frame that tells the operator."""
         return pb.AvailableCapacityUpdate(
             supersedes_key=f"available:{self.profile.fingerprint}",
             requirements=requirements_to_wire(self.profile.requirements),
@@ -61,18 +72,21 @@ class _Told(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Cluster:
-    """One cluster: the profiles of its last roll-up, what it was told, and when it is looked at again."""
+    """One cluster."""
 
     def __init__(self, now: float) -> None:
+        #: The fingerprints of the profiles in its last roll-up.
         self.profiles: frozenset[str] = frozenset()
+        #: What the operator was told, by fingerprint.
         self.told: dict[str, _Told] = {}
-        # Those of them that were out of a roll-up since the last look: the operator has let go of what it was told.
+        #: Fingerprints that a roll-up since the last look lacked: the operator has forgotten what it was told of them.
         self.left: set[str] = set()
+        #: When the cluster is looked at again.
         self.due = now
 
 
 class AvailableCapacity:
-    """What could still be given to whom, as far as clusters have heard of it."""
+    """What each cluster was told that it could still have."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, _Cluster] = {}
@@ -88,7 +102,7 @@ class AvailableCapacity:
         cluster.profiles = fingerprints
 
     def forget(self, cluster_id: str) -> None:
-        """The cluster is known no more."""
+        """The cluster is no longer known."""
         self._clusters.pop(cluster_id, None)
 
     def due(self, now: float) -> list[str]:
@@ -101,7 +115,7 @@ class AvailableCapacity:
     def worked_out(
         self, cluster_id: str, answers: Iterable[Available], eta: Eta, now: float
     ) -> list[pb.AvailableCapacityUpdate]:
-        """The cluster was looked at: what it must hear of. A profile that it asks for no more ends with nothing."""
+        """The cluster was looked at. Returns the frames for it; a profile no longer asked for gets a last one."""
         cluster = self._clusters.get(cluster_id)
         if cluster is None:
             return []
@@ -119,7 +133,7 @@ class AvailableCapacity:
         return [told.frame() for told in (*news, *(_Told(gone.profile) for gone in before.values()))]
 
     def replay(self, cluster_id: str) -> list[pb.AvailableCapacityUpdate]:
-        """What the cluster was told last, for an operator that connects."""
+        """What the cluster was last told, for an operator that connects."""
         cluster = self._clusters.get(cluster_id)
         return [] if cluster is None else [told.frame() for told in cluster.told.values()]
 
@@ -138,7 +152,7 @@ def _told(answer: Available, eta: Eta) -> _Told:
 
 
 def _confidence(supply: Supply) -> _Confidence.ValueType:
-    """How sure it is that one unit more could be had."""
+    """How sure it is that the cluster could have one unit more."""
     if supply.idle:
         return pb.AvailableCapacityUpdate.CONFIDENCE_HIGH
     if supply.owned or supply.on_demand:
@@ -147,7 +161,7 @@ def _confidence(supply: Supply) -> _Confidence.ValueType:
 
 
 def _eta(supply: Supply, eta: Eta) -> int | None:
-    """Whole seconds until the first of them is a node; how long a preemption takes is not known."""
+    """Whole seconds until the first unit is a node; None for a preemption, whose time is not known."""
     if supply.idle:
         return 0
     if not supply.count or supply.preemptible:
@@ -169,10 +183,10 @@ def _is_news(told: _Told, known: _Told) -> bool:
         return True
     if known.count < _EXACT and told.count != known.count:
         return True
-    if told.count < known.count or told.count * 10 > known.count * 11:
+    if told.count < known.count or told.count * 10 > known.count * _NEWS_COUNT:
         return True
     if told.eta is None or known.eta is None:
         late = told.eta != known.eta
     else:
-        late = abs(told.eta - known.eta) > max(5, known.eta // 5)
-    return late or abs(told.cost - known.cost) * 20 > known.cost
+        late = abs(told.eta - known.eta) > max(_NEWS_SECONDS, known.eta // _NEWS_TIME)
+    return late or abs(told.cost - known.cost) * _NEWS_PRICE > known.cost

@@ -1,7 +1,7 @@
-"""One operator's stream as a state machine over frames: what they mean for the shard, and when the stream ends.
+"""One operator's stream as a state machine over frames: what each frame means for the shard, and when the stream ends.
 
-A stream is new until its Hello, then its cluster's live session, then over. One session lives per cluster; a newer one
-replaces the older (protocol.md 21). What a frame names must belong to the session's cluster (30).
+A stream is new until its Hello, then its cluster's live session, then over. A cluster has one live session; a newer
+session replaces an older one (protocol.md 21). What a frame names must belong to the session's cluster (30).
 """
 
 import enum
@@ -24,14 +24,19 @@ HELLO_SECONDS = 30.0
 """A stream that has not said Hello by then is ended."""
 
 MAX_BLOB_BYTES = 1 << 20
-"""User data that is larger no provider of the kit takes, and others hardly."""
+"""The largest user data that is taken. No provider of the kit takes larger user data."""
 
 MAX_CORDONED = 65_536
-"""Nodes that one frame may name as cordoned: no cluster has more."""
+"""How many nodes one frame may name as cordoned. No cluster has more nodes."""
 
 _MAX_ID = 253
+"""The longest id of a cluster."""
+
 _MAX_TEXT = 1000
+"""How many characters of an operator's text are kept."""
+
 _MAX_FEATURES = 64
+"""How many features of a Hello are read, and how long the name of each may be."""
 
 _EMPTIED = {pb.NodeDrainedReport.OUTCOME_DRAINED: True, pb.NodeDrainedReport.OUTCOME_FAILED: False}
 
@@ -60,24 +65,26 @@ class Standing(enum.Enum):
     """Whose a thing is, seen from one cluster."""
 
     OURS = "ours"
+    """The thing is the cluster's."""
     UNKNOWN = "unknown"
-    """Nobody's, over and done with, or a machine that has left this cluster: a late word on it is no offence."""
+    """The thing is nobody's, is over, or has left the cluster. A late report about it is no offence."""
     FOREIGN = "foreign"
+    """The thing is another cluster's."""
 
 
 class NodeProgress(enum.IntEnum):
-    """How far a Node has come. Values are the wire numbers; any other says nothing."""
+    """How far a Node has come. Values are the wire numbers; a report with any other number is passed over."""
 
     ABSENT = 1
     NOT_READY = 2
     READY = 3
 
 
-_READINESS = {readiness.value: readiness for readiness in NodeProgress}
+_PROGRESS = {progress.value: progress for progress in NodeProgress}
 
 
 class SessionLookups(Protocol):
-    """What a session must know of the rest of the shard while it reads a frame."""
+    """What a session must know of the rest of the shard to read a frame."""
 
     def elsewhere(self, cluster: str) -> str:
         """The address of the shard that the cluster is bound to; empty if it is this one or none yet."""
@@ -86,46 +93,48 @@ class SessionLookups(Protocol):
         """Whose the thing of that id or name is."""
 
     def stands(self, instruction: str, node: str) -> bool:
-        """Whether the instruction lives and still wants that node emptied."""
+        """Whether the instruction stands and is about that node."""
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The cluster has a live session: replay into its outbox. `replaced` says that it took an older one's place."""
+    """The cluster has a live session: send it again what still stands."""
 
     cluster: str
+    #: The features that the operator named in its Hello.
     features: frozenset[str]
+    #: Whether the session took the place of an older one.
     replaced: bool
 
 
 class SessionEnded(msgspec.Struct, frozen=True):
-    """The cluster's live session is over and there is no other."""
+    """The cluster's live session has ended, and no other has taken its place."""
 
     cluster: str
 
 
 class IdentityRefused(msgspec.Struct, frozen=True):
-    """A certificate does not fit the cluster that its stream claims to be. To be counted."""
+    """A certificate does not fit the cluster that the stream named in its Hello. To be counted."""
 
     cluster: str
     reason: str
 
 
 class RolledUp(msgspec.Struct, frozen=True):
-    """A roll-up that is well formed; whether it becomes the demand is not decided here."""
+    """A roll-up that is well formed. Whether it becomes the demand is decided by demand."""
 
     cluster: str
     rollup: Rollup
 
 
 class RollupRefused(msgspec.Struct, frozen=True):
-    """A malformed roll-up: log it, count it and acknowledge it with this reason; the last good demand stands."""
+    """A malformed roll-up: log it, count it and acknowledge it with this reason. The demand stays as it was."""
 
     cluster: str
     reason: str
 
 
 class BlobAnswered(msgspec.Struct, frozen=True):
-    """User data for a bootstrap request. It holds a secret, so it is never shown."""
+    """User data for a bootstrap request: a secret, which is never shown."""
 
     cluster: str
     request: str
@@ -138,20 +147,20 @@ class BlobAnswered(msgspec.Struct, frozen=True):
 
 
 class BlobFailed(msgspec.Struct, frozen=True):
-    """The operator cannot give user data for a request: for no machine of that need, or for this one only."""
+    """The operator cannot give user data for a request."""
 
     cluster: str
     request: str
     error: str
+    #: Whether the error is about this machine only; otherwise no machine of the need would do.
     about_machine: bool = False
 
 
 class ReclaimAcked(msgspec.Struct, frozen=True):
-    """An instruction's nodes are cordoned, so many of them."""
+    """The node of an instruction is cordoned."""
 
     cluster: str
     instruction: str
-    nodes_started: int
 
 
 class NodeReady(msgspec.Struct, frozen=True):
@@ -159,30 +168,22 @@ class NodeReady(msgspec.Struct, frozen=True):
 
     cluster: str
     machine: str
-    node: str
-    provider_id: str
     state: NodeProgress
 
 
 class NodeDrained(msgspec.Struct, frozen=True):
-    """A node is empty, or could not be emptied and the operator has stopped."""
+    """The operator has emptied the node of an instruction, or has given up."""
 
     cluster: str
     instruction: str
-    node: str
+    #: Whether the node is empty.
     empty: bool
+    #: Why the node could not be emptied.
     reason: str
 
 
-class Cordoned(msgspec.Struct, frozen=True):
-    """What the operator holds cordoned for instructions that stand, as (instruction, node)."""
-
-    cluster: str
-    nodes: tuple[tuple[str, str], ...]
-
-
 class Strayed(msgspec.Struct, frozen=True):
-    """A frame about something the shard does not know; it was dropped. To be logged."""
+    """A frame about something that the shard does not know was dropped. To be logged."""
 
     cluster: str
     thing: Thing
@@ -197,7 +198,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """End the stream of that number. What it still sends is dropped."""
+    """End the stream of that number. Frames that it still sends are dropped."""
 
     stream: int
     code: Code
@@ -206,12 +207,12 @@ class Close(msgspec.Struct, frozen=True):
 
 Output = (
     Opened | SessionEnded | IdentityRefused | RolledUp | RollupRefused | BlobAnswered | BlobFailed | ReclaimAcked
-    | NodeReady | NodeDrained | Cordoned | Strayed | Send | Close
+    | NodeReady | NodeDrained | Strayed | Send | Close
 )  # fmt: skip
 
 
 class _ForeignError(Exception):
-    """A frame names what is not its cluster's."""
+    """A frame names a thing of another cluster."""
 
     def __init__(self, cluster: str, thing: str, name: str) -> None:
         super().__init__(f"{thing} {shown(name)} is not of cluster {cluster!r}")
@@ -224,19 +225,19 @@ class Session:
         self, number: int, peer: Identity | None, lookups: SessionLookups, live: "dict[str, Session]", now: float
     ) -> None:
         self.number, self._peer, self._lookups, self._live = number, peer, lookups, live
+        #: The cluster whose session this is; empty before Hello.
         self.cluster = ""
-        """Whose session it is; empty before Hello."""
         self._began = now
         self._over = False
         self._reader = RollupReader()
 
     @property
     def is_over(self) -> bool:
-        """Whether the stream has ended; what it still brings is dropped."""
+        """Whether the stream has ended. Frames that it still brings are dropped."""
         return self._over
 
     def read(self, data: bytes) -> list[Output]:
-        """A frame has arrived, as bytes; garbage ends the stream."""
+        """The bytes of a frame have arrived. Bytes that are no frame end the stream."""
         if self._over:
             return []
         try:
@@ -246,7 +247,7 @@ class Session:
         return self.received(frame)
 
     def received(self, frame: pb.OperatorMessage) -> list[Output]:
-        """A frame has arrived. A payload that the shard does not know says nothing."""
+        """A frame has arrived. A payload that the shard does not know is passed over."""
         if self._over:
             return []
         payload = frame.WhichOneof("payload")
@@ -276,7 +277,7 @@ class Session:
             return self.close(Code.PERMISSION_DENIED, str(error))
 
     def tick(self, outbox: Outbox | None, now: float) -> list[Output]:
-        """Time has passed; `outbox` is the one of this session's cluster, None before Hello."""
+        """Time has passed. `outbox` is that of this session's cluster, None before Hello."""
         if self._over:
             return []
         if not self.cluster and now - self._began >= HELLO_SECONDS:
@@ -292,7 +293,7 @@ class Session:
         return [] if self._over else [Close(self.number, code, reason), *self.ended()]
 
     def ended(self) -> list[Output]:
-        """The stream has ended, for whatever reason; a session that was replaced or closed says nothing more."""
+        """The stream has ended. A session that was replaced or closed before returns nothing."""
         self._over = True
         if self._live.get(self.cluster) is not self:
             return []
@@ -314,7 +315,7 @@ class Session:
             return self.close(Code.FAILED_PRECONDITION, f"cluster {cluster!r} is bound to the shard at {address}")
         older = self._live.get(cluster)
         self._live[cluster], self.cluster = self, cluster
-        # Only from here on: a stream that is refused must not end the one that lives.
+        # The older session ends only now, since a stream that is refused must not end it.
         outputs = [] if older is None else older.close(Code.ABORTED, "replaced")
         features = frozenset(name for name in hello.features[:_MAX_FEATURES] if len(name) <= _MAX_FEATURES)
         return [*outputs, Opened(cluster, features, older is not None)]
@@ -344,16 +345,16 @@ class Session:
     def _reclaim_ack(self, ack: pb.ReclaimAck) -> list[Output]:
         if not self._is_ours(Thing.INSTRUCTION, ack.instruction_id):
             return [Strayed(self.cluster, Thing.INSTRUCTION, _cut(ack.instruction_id))]
-        return [ReclaimAcked(self.cluster, ack.instruction_id, max(0, ack.nodes_started))]
+        return [ReclaimAcked(self.cluster, ack.instruction_id)]
 
     def _node_ready(self, report: pb.NodeReadyReport) -> list[Output]:
         ours = self._is_ours(Thing.MACHINE, report.machine_id)
         self._is_ours(Thing.NODE, report.node_name)
         if not ours:
             return [Strayed(self.cluster, Thing.MACHINE, _cut(report.machine_id))]
-        if (state := _READINESS.get(report.state)) is None:
+        if (state := _PROGRESS.get(report.state)) is None:
             return []
-        return [NodeReady(self.cluster, report.machine_id, _cut(report.node_name), _cut(report.provider_id), state)]
+        return [NodeReady(self.cluster, report.machine_id, state)]
 
     def _node_drained(self, report: pb.NodeDrainedReport) -> list[Output]:
         ours = self._is_ours(Thing.INSTRUCTION, report.instruction_id)
@@ -364,32 +365,27 @@ class Session:
             return [Strayed(self.cluster, Thing.NODE, _cut(report.node_name))]
         if (empty := _EMPTIED.get(report.outcome)) is None:
             return []
-        return [NodeDrained(self.cluster, report.instruction_id, report.node_name, empty, _cut(report.reason))]
+        return [NodeDrained(self.cluster, report.instruction_id, empty, _cut(report.reason))]
 
     def _cordoned(self, nodes: Iterable[pb.CordonedNode]) -> list[Output]:
-        """Answer what no longer stands, for the operator to uncordon (protocol.md 22).
+        """Withdraw the instructions that no longer stand, so that the operator uncordons their nodes (protocol.md 22).
 
-        A node that another cluster has now is no offence here: it was taken while this operator was away, and to end
-        the stream would lock it out for good, since it says the same on every connect.
+        A node that another cluster has now is no offence here: it was taken while this operator was away. Ending the
+        stream would lock the operator out for good, since it names the same nodes on every connect.
         """
         named = [(each.instruction_id, each.node) for each in nodes]
         if len(named) > MAX_CORDONED:
             return self.close(Code.INVALID_ARGUMENT, f"{len(named)} cordoned nodes; at most {MAX_CORDONED} in a frame")
-        standing: list[tuple[str, str]] = []
         over: dict[str, list[str]] = {}
         for instruction, node in named:
-            if self._is_ours(Thing.INSTRUCTION, instruction) and self._lookups.stands(instruction, node):
-                standing.append((instruction, node))
-            elif node:
-                # Without a node it would withdraw the whole instruction.
+            stands = self._is_ours(Thing.INSTRUCTION, instruction) and self._lookups.stands(instruction, node)
+            # A withdrawal that names no node would withdraw the whole instruction.
+            if node and not stands:
                 over.setdefault(instruction, []).append(node)
-        return [
-            Cordoned(self.cluster, tuple(standing)),
-            *(Send(self.cluster, _withdrawn(instruction, names)) for instruction, names in over.items()),
-        ]
+        return [Send(self.cluster, _withdrawn(instruction, names)) for instruction, names in over.items()]
 
     def _is_ours(self, thing: Thing, name: str) -> bool:
-        """Whether the cluster has such a thing now; what is another's ends the stream."""
+        """Whether the thing is the cluster's. A thing of another cluster ends the stream."""
         standing = self._lookups.standing(self.cluster, thing, name) if name else Standing.UNKNOWN
         if standing is Standing.FOREIGN:
             raise _ForeignError(self.cluster, thing, name)
@@ -408,7 +404,7 @@ class Sessions:
         return len(self._live)
 
     def stream(self, peer: Identity | None, now: float) -> Session:
-        """A stream has begun, by a peer with this certificate; None without TLS."""
+        """A stream has begun. `peer` is whom the certificate names, None without TLS."""
         self._number += 1
         return Session(self._number, peer, self._lookups, self._live, now)
 
