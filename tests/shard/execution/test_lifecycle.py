@@ -93,6 +93,18 @@ def test_a_goal_is_not_changed_by_a_second_decision() -> None:
     assert [world.execute.decided(action, world.now) for action in ACTIONS.values()] == [[]] * 5
 
 
+def test_rule_3_a_goal_that_was_never_written_goes_with_its_commitment() -> None:
+    world = World(S.DRAINING)
+    world.execute.taken_back(M, world.now)
+    assert world.execute.decided(ACTIONS[Kind.BOOTSTRAP], world.now)
+    assert outcome(world.moved(S.IDLE)) is Outcome.SUCCESS
+    world.is_(S.CONFIGURED)
+    world.start(Kind.RECLAIM)
+    commitment = world.execute.get(M)
+    assert commitment is not None
+    assert (commitment.kind, commitment.cluster) == (Kind.RECLAIM, "")
+
+
 def test_what_the_decision_no_longer_wants_is_dropped_unless_a_provider_knows_of_it() -> None:
     world = World(S.IDLE)
     world.start(Kind.BOOTSTRAP)

@@ -73,6 +73,8 @@ class Lifecycle:
             return []
         standing = self._commitments.get(action.machine)
         if standing is None:
+            # A goal that was never written went with the commitment that it was for.
+            self._goals.pop(action.machine, None)
             commitment = Commitment(
                 id=f"{action.machine}@{now:.3f}",
                 machine=action.machine,
