@@ -8,12 +8,12 @@ from bigfleet.model.machine import (
     EDGES,
     INVARIANTS,
     TRANSITIONAL,
-    Ask,
     Call,
     CapacityType,
     Host,
     IllegalCallError,
     InvariantError,
+    LegalCall,
     Machine,
     MachineState,
     acknowledged,
@@ -112,7 +112,9 @@ def test_a_record_is_well_formed_exactly_as_its_state_demands(
 
 @pytest.mark.parametrize("ask", ASKS, ids=lambda ask: f"{ask.call.value}-{ask.source.label}-{ask.host.value}")
 @pytest.mark.parametrize(("host", "cluster"), [(True, True), (True, False), (False, True), (False, False)])
-def test_every_legal_ask_is_acknowledged_with_a_record_that_is_well_formed(ask: Ask, host: bool, cluster: bool) -> None:
+def test_every_legal_ask_is_acknowledged_with_a_record_that_is_well_formed(
+    ask: LegalCall, host: bool, cluster: bool
+) -> None:
     before = INVARIANTS[ask.source]
     if not (ask.host.admits(host) and before.host.admits(host) and before.cluster.admits(cluster)):
         return

@@ -67,7 +67,7 @@ class Presence(enum.Enum):
         return self is Presence.ANY or (self is Presence.SET) == present
 
 
-class Ask(msgspec.Struct, frozen=True):
+class LegalCall(msgspec.Struct, frozen=True):
     """One legal use of a call."""
 
     call: Call
@@ -83,15 +83,15 @@ class Ask(msgspec.Struct, frozen=True):
 
 _S = MachineState
 
-ASKS: tuple[Ask, ...] = (
-    Ask(Call.CREATE, _S.SPECULATIVE, Presence.EMPTY, _S.CREATING, _S.IDLE),
-    Ask(Call.CONFIGURE, _S.IDLE, Presence.SET, _S.CONFIGURING, _S.CONFIGURED),
-    Ask(Call.DRAIN, _S.CONFIGURED, Presence.SET, _S.DRAINING, _S.IDLE),
-    Ask(Call.DELETE, _S.IDLE, Presence.SET, _S.DELETING, _S.SPECULATIVE),
+ASKS: tuple[LegalCall, ...] = (
+    LegalCall(Call.CREATE, _S.SPECULATIVE, Presence.EMPTY, _S.CREATING, _S.IDLE),
+    LegalCall(Call.CONFIGURE, _S.IDLE, Presence.SET, _S.CONFIGURING, _S.CONFIGURED),
+    LegalCall(Call.DRAIN, _S.CONFIGURED, Presence.SET, _S.DRAINING, _S.IDLE),
+    LegalCall(Call.DELETE, _S.IDLE, Presence.SET, _S.DELETING, _S.SPECULATIVE),
     # The ways out of Failed (protocol.md 1).
-    Ask(Call.DRAIN, _S.FAILED, Presence.SET, _S.DRAINING, _S.IDLE),
-    Ask(Call.DELETE, _S.FAILED, Presence.ANY, _S.DELETING, _S.SPECULATIVE),
-    Ask(Call.CREATE, _S.FAILED, Presence.EMPTY, _S.CREATING, _S.IDLE),
+    LegalCall(Call.DRAIN, _S.FAILED, Presence.SET, _S.DRAINING, _S.IDLE),
+    LegalCall(Call.DELETE, _S.FAILED, Presence.ANY, _S.DELETING, _S.SPECULATIVE),
+    LegalCall(Call.CREATE, _S.FAILED, Presence.EMPTY, _S.CREATING, _S.IDLE),
 )
 """What a shard may ask. An ask that is not here is refused by the provider and changes nothing."""
 
@@ -141,10 +141,10 @@ EDGES: frozenset[tuple[MachineState, MachineState]] = frozenset(
 )
 """Every step that a correct provider can be seen to take, asked or not."""
 
-_ASKS_BY_CALL: Mapping[tuple[Call, MachineState], Ask] = {(ask.call, ask.source): ask for ask in ASKS}
+_ASKS_BY_CALL: Mapping[tuple[Call, MachineState], LegalCall] = {(ask.call, ask.source): ask for ask in ASKS}
 
 
-def acknowledged(ask: Ask, host: bool, cluster: bool) -> MachineState:
+def acknowledged(ask: LegalCall, host: bool, cluster: bool) -> MachineState:
     """The state that a provider's ack shows: `via`, or `end` at once where no record in `via` could be well formed.
 
     A Failed machine without a cluster has nothing to drain, and one without a host has nothing to delete (ADR 8).
@@ -228,7 +228,7 @@ def can(call: Call, state: MachineState, host: bool) -> bool:
     return ask is not None and ask.host.admits(host)
 
 
-def check(call: Call, machine_id: str, state: MachineState, host: bool) -> Ask:
+def check(call: Call, machine_id: str, state: MachineState, host: bool) -> LegalCall:
     """The legal ask that `call` is on a machine in `state` that has (or lacks) a host, or IllegalCallError."""
     ask = _ASKS_BY_CALL.get((call, state))
     if ask is None or not ask.host.admits(host):
