@@ -1,4 +1,4 @@
-"""What a shard is told: flags over one YAML file over defaults, read once into typed values.
+"""The configuration of a shard: flags over one YAML file over defaults, read once into typed values.
 
 A setting is one line of `Config`: its name is the key in the file and, with dashes, the flag; the form in its
 annotation says how it is written. Whatever cannot be used is answered with where it stands and what fits.
@@ -36,7 +36,7 @@ _SHARD_ID = "shard-0"
 
 
 class ConfigError(Exception):
-    """A setting or a file that cannot be used: where it stands, what is wrong, and what fits."""
+    """A setting or a file that cannot be used: which, what is wrong with it, and what would fit."""
 
     def __init__(self, where: str, problem: str) -> None:
         self.where, self.problem = where, problem
@@ -44,7 +44,7 @@ class ConfigError(Exception):
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """A provider that the shard dials; its certificate, where there is one, names it by this name."""
+    """A provider that the shard dials. Over TLS, the provider's certificate must have this name."""
 
     name: str
     address: Address
@@ -79,7 +79,7 @@ def _address(parse: Callable[[str], Any]) -> _Form:
 
 
 def _optional(form: _Form) -> _Form:
-    """Empty stands for none, so that a flag can take back what the file says."""
+    """A setting that may be empty for none, so that a flag can undo what the file says."""
     return _Form(
         lambda given: None if given == "" else form.read(given),
         lambda value: "" if value is None else form.write(value),
@@ -173,7 +173,7 @@ def _read_label_keys(given: object) -> tuple[str, ...]:
 _PATH = _Form(_path)
 _SWITCH = _Form(_read_switch, bool)
 _TIMEOUT = _time("1ms")
-# Shorter, the loop would do little else.
+# With a shorter interval the event loop would do little else.
 _INTERVAL = _time("10ms")
 _HOLD = _time("0s")
 _WEIGHT = _Form(_read_weight, float)
@@ -181,7 +181,7 @@ _PERCENT = _whole(0, 100)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a person may set; times are in seconds, sizes in bytes, and None is what was not named.
+    """Everything that a person may set. Times are in seconds and sizes in bytes; None is a setting without a value.
 
     There is no hold for bare metal, reserved and unspecified machines: those are never given back to their provider.
     """
@@ -226,7 +226,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[Level, _Form(_read_level)] = Level.INFO
 
     def policy(self) -> Policy:
-        """What of this the engine looks at; a part of a second counts as a whole one."""
+        """The settings of the engine. A part of a second counts as a whole one."""
         return Policy(
             weight_priority=self.weight_priority,
             weight_drain=self.weight_drain,
@@ -242,7 +242,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def make_data_dir(self) -> None:
-        """Have the data directory there, or raise ConfigError."""
+        """Create the data directory where it is missing, or raise ConfigError."""
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -268,7 +268,7 @@ _FLAGS = {"providers": "--provider", "topology_keys": "--topology-key"}
 
 
 def load(file: Path | None, flags: Mapping[str, object]) -> Config:
-    """The configuration that a file and flags make, or ConfigError; a flag of None was not given.
+    """The configuration from a file and flags, or ConfigError. A flag of None was not given.
 
     Flags have the names of `Config` (and tls_cert, tls_key, tls_ca), those of `providers` are a list of NAME=ADDRESS.
     """
@@ -276,7 +276,7 @@ def load(file: Path | None, flags: Mapping[str, object]) -> Config:
 
 
 def read(text: str, source: str, flags: Mapping[str, object]) -> Config:
-    """The same from a text; `source` is what errors call it."""
+    """The configuration from a text and flags. `source` is the name of the text in errors."""
     values = _values(_mapping(text, source), lambda key: f"{source}: {key}")
     given = {key: value for key, value in flags.items() if value is not None}
     if "providers" in given:
@@ -309,7 +309,7 @@ def plain(config: Config) -> dict[str, object]:
 
 
 def shown(config: Config) -> str:
-    """The configuration as a file that loads back to the same."""
+    """The text of a file that loads to this configuration."""
     return yaml.safe_dump(plain(config), sort_keys=False)
 
 

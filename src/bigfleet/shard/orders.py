@@ -3,7 +3,7 @@
 import msgspec
 
 from bigfleet.shard.execution.effects import ProviderCall
-from bigfleet.shard.sessions.session import Code
+from bigfleet.shard.sessions.outputs import Code
 
 
 class MakeCall(msgspec.Struct, frozen=True):

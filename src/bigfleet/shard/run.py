@@ -46,8 +46,8 @@ T = TypeVar("T")
 EPOCH_FILE, JOURNAL_FILE = "epoch", "shard.db"
 
 _STOP_SECONDS = 1.0
-# After a signal the process ends within this, whatever hangs: all that matters is durable.
 _HARD_STOP_SECONDS = 9.5
+"""How long after a signal the process ends at the latest, whatever hangs. All that matters is durable by then."""
 
 
 class _Outside:
@@ -68,7 +68,7 @@ class _Outside:
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A shard that is up: its addresses as they came out, and the shard itself."""
+    """A shard that serves: the addresses that it got, and the shard itself."""
 
     address: Address
     metrics_port: int
@@ -78,7 +78,7 @@ class Served(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def serving(config: Config) -> AsyncIterator[Served]:
-    """Serve for as long as the body runs, then drain."""
+    """Serve for as long as the body runs. Then wait for calls on their way, and end."""
     tls = None if config.tls is None else LiveTLS.start(config.tls)
     if tls is not None and tls.identity != Identity(Role.SHARD, config.shard_id):
         wanted = Identity(Role.SHARD, config.shard_id)
@@ -182,7 +182,7 @@ async def serve(config: Config) -> None:
 
 
 async def _watch(shard: Shard, readiness: Readiness) -> None:
-    """Say whether the shard is ready, for as long as this runs."""
+    """Keep the readiness of the process up to date, for as long as this runs."""
     core = shard.core
     while True:
         silent = [name for name in core.settings.providers if not core.parts.supply.has_listed(name)]

@@ -21,8 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bigfleet.cli.ctl.bigfleetctl import app
-from bigfleet.engine.records import Kind as ActionKind
-from bigfleet.engine.records import UnmetReason, Verdict
+from bigfleet.engine.records import Kind, UnmetReason, Verdict
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
@@ -119,7 +118,7 @@ STATUS = ShardStatus(
         ProviderStanding(name="cloud", reachable=True, since_list=4.0, last_error="", machines=1_001),
         ProviderStanding(name="dusk", reachable=False, since_list=None, last_error="", machines=0),
     ),
-    in_flight={ActionKind.PROVISION: 2, ActionKind.PREEMPT: 1},
+    in_flight={Kind.PROVISION: 2, Kind.PREEMPT: 1},
     paused="",
     dry_run=False,
     fenced="",

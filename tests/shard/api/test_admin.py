@@ -9,7 +9,7 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from bigfleet.engine.records import Kind as ActionKind
+from bigfleet.engine.records import Kind
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.api.admin import MOST_REASON, Admin, ClusterStanding, ProviderStanding, ShardStatus
 from bigfleet.shard.demand.table import ForgetError
@@ -51,7 +51,7 @@ STATUS = ShardStatus(
         ProviderStanding(name="metal", reachable=False, since_list=None, last_error="no route", machines=0),
         ProviderStanding(name="cloud", reachable=True, since_list=4.9, last_error="", machines=12),
     ),
-    in_flight={ActionKind.PROVISION: 2, ActionKind.DELETE: 0},
+    in_flight={Kind.PROVISION: 2, Kind.DELETE: 0},
     paused="drill",
     dry_run=True,
     fenced="epoch 8 was seen",

@@ -16,7 +16,7 @@ from bigfleet.shard.demand.rollup_reader import MAX_NAMES, RollupReader
 from bigfleet.shard.demand.table import SILENT_SECONDS
 from bigfleet.shard.orders import MakeCall
 from bigfleet.shard.persistence.kept import Batch, Kept, Values
-from bigfleet.shard.sessions.session import Opened, SessionEnded
+from bigfleet.shard.sessions.outputs import Opened, SessionEnded
 from bigfleet.shard.supply.stamps import MAX_BYTES, Binding, to_metadata
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.errors import WireError

@@ -15,7 +15,7 @@ from bigfleet.shard.execution.effects import Problem, ProviderCall
 from bigfleet.shard.execution.steps import Step
 from bigfleet.shard.orders import GetMachine, MakeCall
 from bigfleet.shard.persistence.kept import Kept, Values
-from bigfleet.shard.sessions.session import BlobAnswered, NodeDrained, Opened, SessionEnded
+from bigfleet.shard.sessions.outputs import BlobAnswered, NodeDrained, Opened, SessionEnded
 from bigfleet.shard.supply.stamps import Binding, to_metadata
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
@@ -222,7 +222,13 @@ def test_rule_2_a_machine_taken_back_after_a_configure_without_answer_is_told() 
 @pytest.mark.parametrize("by_get", [False, True])
 def test_rule_10_an_epoch_from_before_is_a_floor_whoever_shows_it_first(by_get: bool) -> None:
     commitment = Commitment(
-        machine=M, provider=P, kind=Kind.BOOTSTRAP, step=Step.CONFIGURE, began=900.0, cluster="prod", stamp=stamp()
+        machine=M,
+        provider=P,
+        kind=Kind.BOOTSTRAP,
+        step=Step.CONFIGURE,
+        began=900.0,
+        cluster="prod",
+        stamp=stamp(),
     )
     kept = Kept(
         found=True, written=900.0, wall=900.0, commitments={M: commitment}, machines={M: (P, machine(S.IDLE))},

@@ -12,19 +12,17 @@ from bigfleet.model.demand.need import Daemon, Need, Rollup, UnrequestedNode
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import Profile
 from bigfleet.model.resources import Resources
-from bigfleet.shard.demand.table import (
+from bigfleet.shard.demand.effects import (
     Acknowledge,
     ClusterChanged,
-    Demand,
     EarlyCycle,
     Effect,
-    ForgetError,
-    KeptDemand,
     MachinesChanged,
     NodesChanged,
     QuarantineChanged,
     Replace,
 )
+from bigfleet.shard.demand.table import Demand, ForgetError, KeptDemand
 
 UNIT: Resources = (("cpu", 1000),)
 DAY = 24 * 3600.0

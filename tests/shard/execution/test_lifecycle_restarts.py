@@ -176,7 +176,9 @@ def test_rule_19_a_call_that_ran_before_a_restart_does_not_begin_its_time_anew()
 
 def test_rule_19_a_grace_that_was_over_stays_over() -> None:
     over = msgspec.structs.replace(
-        Commitment(machine=M, provider=P, kind=Kind.PREEMPT, step=Step.DRAINING, began=0.0), deadline=10.0, doubted=4.0
+        Commitment(machine=M, provider=P, kind=Kind.PREEMPT, step=Step.DRAINING, began=0.0),
+        deadline=10.0,
+        doubted=4.0,
     )
     back = resumed(over, written=30.0, away=100.0, now=1000.0)
     assert (back.deadline, back.doubted) == (980.0, 974.0)

@@ -51,7 +51,12 @@ def numbered(number: int) -> Batch:
     batch = Batch(
         {
             f"m-{number % 7}": Commitment(
-                machine="m", provider="sim", kind=Kind.PROVISION, step=Step.DECIDED, began=float(number), stamp=stamp
+                machine="m",
+                provider="sim",
+                kind=Kind.PROVISION,
+                step=Step.DECIDED,
+                began=float(number),
+                stamp=stamp,
             ),
             f"m-{(number + 3) % 7}": None,
         },

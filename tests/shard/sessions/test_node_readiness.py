@@ -21,7 +21,7 @@ from bigfleet.shard.sessions.node_readiness import (
     Latched,
     NodeReadiness,
 )
-from bigfleet.shard.sessions.session import NodeProgress
+from bigfleet.shard.sessions.outputs import NodeProgress
 
 ABSENT, NOT_READY, READY = NodeProgress.ABSENT, NodeProgress.NOT_READY, NodeProgress.READY
 BAD = pytest.mark.parametrize("word", [ABSENT, NOT_READY])

@@ -11,8 +11,7 @@ from bigfleet.engine.tables.needs import NeedsTable
 from bigfleet.model.demand.need import Rollup
 from bigfleet.shard.demand.rollup_reader import RollupReader
 from bigfleet.shard.sessions.outbox import Outbox
-from bigfleet.shard.sessions.session import (
-    MAX_CORDONED,
+from bigfleet.shard.sessions.outputs import (
     BlobAnswered,
     BlobFailed,
     Close,
@@ -27,14 +26,12 @@ from bigfleet.shard.sessions.session import (
     RolledUp,
     RollupRefused,
     Send,
-    Session,
     SessionEnded,
-    SessionLookups,
-    Sessions,
     Standing,
     Strayed,
     Thing,
 )
+from bigfleet.shard.sessions.session import MAX_CORDONED, Session, SessionLookups, Sessions
 from bigfleet.transport.identity import Identity, Role
 from bigfleet.wire.errors import WireError
 from bigfleet.wire.needs import rollup_from_wire

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from bigfleet.shard.sessions import session as says
+from bigfleet.shard.sessions import outputs as says
 from bigfleet.shard.sessions.outbox import Outbox
-from bigfleet.shard.sessions.session import Sessions, Standing, Thing
+from bigfleet.shard.sessions.outputs import Standing, Thing
+from bigfleet.shard.sessions.session import Session, Sessions
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
@@ -93,13 +94,13 @@ class StandIn:
         if closing.done():
             await context.abort(grpc.StatusCode[closing.result().code], closing.result().reason)
 
-    async def _read(self, session: says.Session, context: Any) -> None:
+    async def _read(self, session: Session, context: Any) -> None:
         while isinstance(data := await context.read(), bytes):
             self._take(session.read(data))
             self.frames_to_read -= 1
             await self.until(lambda: self.frames_to_read > 0)
 
-    async def _write(self, session: says.Session, context: Any) -> None:
+    async def _write(self, session: Session, context: Any) -> None:
         await self.until(lambda: bool(session.cluster))
         outbox = self._outboxes[session.cluster]
         while True:

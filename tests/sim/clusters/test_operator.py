@@ -7,8 +7,8 @@ import pytest
 
 from bigfleet.model.demand.profile import Operator, Requirement
 from bigfleet.model.labels import RACK
-from bigfleet.shard.sessions import session as says
-from bigfleet.shard.sessions.session import Thing
+from bigfleet.shard.sessions import outputs as says
+from bigfleet.shard.sessions.outputs import Thing
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.clusters.events import EventKind
 from bigfleet.sim.clusters.habits import BlobAnswers

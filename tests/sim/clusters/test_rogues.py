@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bigfleet.shard.sessions import session as says
-from bigfleet.shard.sessions.session import Thing
+from bigfleet.shard.sessions import outputs as says
+from bigfleet.shard.sessions.outputs import Thing
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.clusters.cluster import Cluster
 from bigfleet.sim.clusters.events import EventKind

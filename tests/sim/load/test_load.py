@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from bigfleet.shard.sessions import session as says
-from bigfleet.shard.sessions.session import Thing
+from bigfleet.shard.sessions import outputs as says
+from bigfleet.shard.sessions.outputs import Thing
 from bigfleet.sim.clusters import rogues
 from bigfleet.sim.load.load import Load, Options
 from bigfleet.sim.load.streams import Histogram, LoadedCluster, Rows, Tally, rollup_frame

@@ -7,7 +7,7 @@ import grpc
 import msgspec
 import structlog
 
-from bigfleet.engine.records import Kind as ActionKind
+from bigfleet.engine.records import Kind
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.demand.table import ForgetError
 from bigfleet.transport.identity import Role, peer_identity, refusals_abort, require
@@ -15,7 +15,7 @@ from bigfleet.wire.v1alpha1 import shardadmin_pb2 as pb
 from bigfleet.wire.v1alpha1.shardadmin_pb2_grpc import ShardAdminServicer, add_ShardAdminServicer_to_server
 
 MOST_REASON = 1000
-"""Characters in the reason for a pause."""
+"""How many characters the reason for a pause may have."""
 
 _log = structlog.get_logger("bigfleet.shard")
 
@@ -23,71 +23,89 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ClusterStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster. `machines` are those bound to it, `seconds_away` is 0 while it is connected."""
+    """One cluster, as an admin sees it."""
 
     id: str
+    #: Whether its operator has a session.
     connected: bool
+    #: Whether its demand may acquire and give back.
     live: bool
+    #: Whether a roll-up was accepted since the shard's start.
     reported: bool
+    #: Whether the last roll-up said that it does not name all pods.
     partial: bool
+    #: Whether an admin withdrew its demand for good.
     forgotten: bool
+    #: Whether a doubtful roll-up waits for confirmation.
     quarantined: bool
+    #: For how long it has had no session; 0 while it has one.
     seconds_away: float
+    #: How many rows it asks for.
     needs: int
+    #: How many of these the last decision left short.
     needs_short: int
+    #: How many machines are bound to it or meant for it.
     machines: int
 
 
 class ProviderStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider. `since_list` is how many seconds ago a List last ended well, None if none did since the start."""
+    """One provider, as an admin sees it."""
 
     name: str
+    #: Whether the provider answered when it was last asked for a list.
     reachable: bool
+    #: How many seconds ago a List last ended well; None if none did since the shard's start.
     since_list: float | None
+    #: Why the last List failed; empty where it did not.
     last_error: str
+    #: How many machines the provider has.
     machines: int
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The shard. `paused` and `fenced` are reasons, empty where it is neither: a pause from a flag needs one too."""
+    """The shard, as an admin sees it."""
 
     shard_id: str
     epoch: int
     cycle: int
     decided_at_unix_nanos: int
+    #: How many machines are in each state.
     machines: Mapping[MachineState, int]
     providers: tuple[ProviderStanding, ...]
-    in_flight: Mapping[ActionKind, int]
+    #: How many commitments there are of each kind.
+    in_flight: Mapping[Kind, int]
+    #: Why the shard is paused; empty where it is not. A pause by flag has a reason too.
     paused: str
     dry_run: bool
+    #: Why the shard has stood down; empty where it has not.
     fenced: str
 
 
 class AdminAnswers(Protocol):
     """What an admin may see and change of the shard.
 
-    A change is durable when its method returns; where it cannot be written down the method raises OSError, and nothing
-    has changed.
+    A change is durable when its method returns. Where the change cannot be written down, the method raises OSError and
+    nothing has changed.
     """
 
     def status(self) -> ShardStatus:
-        """How the shard is."""
+        """The state of the shard."""
 
     def clusters(self) -> Iterable[ClusterStanding]:
-        """Every cluster that it knows, those that are forgotten and still have machines among them."""
+        """Every cluster that the shard knows, forgotten ones that still have machines among them."""
 
     async def pause(self, reason: str) -> bool:
-        """Send no mutating call and no new instruction (protocol.md 18); returns whether that was so already."""
+        """Send no mutating call and no new instruction (protocol.md 18). Returns whether it was paused before."""
 
     async def resume(self) -> bool:
-        """Act again; returns whether it was paused."""
+        """Act again. Returns whether the shard was paused before."""
 
     async def forget(self, cluster_id: str) -> int:
-        """Withdraw a cluster's demand (protocol.md 11) or raise ForgetError; returns how many machines it has."""
+        """Withdraw a cluster's demand (protocol.md 11), or raise ForgetError. Returns how many machines it has."""
 
 
 class Admin(ShardAdminServicer):
-    """Answers over plaintext to anybody, over TLS to admin, and where nothing changes to readonly too."""
+    """The ShardAdmin service. Over TLS it answers admin, and readonly where nothing changes; over plaintext anybody."""
 
     def __init__(self, answers: AdminAnswers) -> None:
         self._answers = answers
@@ -146,7 +164,7 @@ class Admin(ShardAdminServicer):
         request: pb.GetStatusRequest,  # noqa: ARG002 - has no field
         context: _Context,
     ) -> pb.GetStatusResponse:
-        """How the shard is."""
+        """The state of the shard."""
         await _admitted(context, Role.READONLY, Role.ADMIN)
         status = self._answers.status()
         return pb.GetStatusResponse(
@@ -165,7 +183,7 @@ class Admin(ShardAdminServicer):
 
 
 async def _admitted(context: _Context, *roles: Role) -> str:
-    """Who calls, once it is one of these; over plaintext its address is all that is known."""
+    """Who calls, if that is one of these roles. Over plaintext only the address of the caller is known."""
     async with refusals_abort(context):
         peer = peer_identity(context)
         require(peer, *roles)

@@ -22,14 +22,15 @@ from bigfleet.wire.v1alpha1 import provider_pb2
 from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
 
 MOST_NEEDS = 25_000
-"""Needs in one answer: the largest roll-up that a cluster sends. Collecting them keeps a decision waiting for 0.4 s."""
+"""How many needs one answer may hold: the largest roll-up of a cluster. A decision waits 0.4 s while they are read."""
 
 AT_ONCE = 8
-"""Answers under way at a time; each may hold ten megabytes for as long as its peer takes."""
+"""How many answers may be under way at a time. Each may hold ten megabytes for as long as its peer takes."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["ShardRead"].full_name
-# Verdicts made between two turns of the event loop: 3 ms where needs are covered, 20 where all are short.
+
 _TURN = 200
+"""How many verdicts are made between two turns of the event loop: 3 ms if needs are covered, 20 ms if all are short."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,19 +44,19 @@ class NeedAnswers(Protocol):
 
     @property
     def decided_at_unix_nanos(self) -> int:
-        """When the last one was made; 0 before the first."""
+        """When the last decision was made; 0 before the first."""
 
     def reading(self) -> AbstractAsyncContextManager[None]:
         """While held, no decision is made and verdicts stay valid."""
 
     def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
-        """How many needs the cluster has, or all have where it is empty, and what became of them in serving order."""
+        """How many needs the cluster, or all where it is empty, have, and what became of each in serving order."""
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         """When the row was first seen."""
 
     def unmet_age(self, cluster: str, key: NeedKey) -> int:
-        """For how many decisions in a row it has been short; 0 where it is covered."""
+        """For how many decisions in a row the need has been short; 0 where it is covered."""
 
     def parked_age(self, cluster: str, key: NeedKey) -> int:
         """For how many decisions in a row nothing could be acquired for it, whatever was free, because its demand is
@@ -99,12 +100,12 @@ class Inspection:
         finally:
             self._under_way -= 1
         if stalled:
-            # Waits behind what the peer has not taken, so nothing may be held for it any more.
+            # The abort waits behind frames that the peer has not taken, so the answer must not be held meanwhile.
             text = f"no frame taken for {self._stall_seconds:g} s"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
 
     async def _answer(self, request: pb.InspectNeedsRequest, context: _Context) -> bool:
-        """Send the answer; returns whether the peer stopped taking it."""
+        """Send the answer. Returns whether the peer stopped taking it."""
         header, rows = await self._collect(request, context)
         try:
             async with asyncio.timeout(self._stall_seconds) as patience:
@@ -133,7 +134,7 @@ class Inspection:
             for need, verdict in islice(rows, wanted):
                 place = verdict.cluster, verdict.key
                 unmet = 0 if verdict.satisfied else answers.unmet_age(*place)
-                # A gang that no domain can cover acquires nothing either; it is short for as long as that is so.
+                # A gang that no domain can cover acquires nothing either, for as long as it has been short.
                 parked = unmet and (answers.parked_age(*place) if verdict.same_satisfiable else unmet)
                 taken.append(_Row(need, verdict, answers.arrival_unix_nanos(*place), unmet, parked))
                 if len(taken) % _TURN == 0:

@@ -23,7 +23,8 @@ from bigfleet.shard.execution.effects import Ended, Held, Problem, ProviderCall
 from bigfleet.shard.execution.steps import AT_PROVIDER, CALLING
 from bigfleet.shard.orders import EndStream, GetMachine, Order
 from bigfleet.shard.persistence.kept import Batch, Kept, Values
-from bigfleet.shard.sessions import session as outputs
+from bigfleet.shard.sessions import outputs
+from bigfleet.shard.sessions.session import Session
 from bigfleet.shard.supply.stamps import Binding
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.transport.identity import Identity
@@ -185,7 +186,7 @@ class Core:
 
     # What operators say.
 
-    def stream(self, peer: Identity | None) -> outputs.Session:
+    def stream(self, peer: Identity | None) -> Session:
         """A stream has begun."""
         return self.parts.sessions.stream(peer, self.clocks.now())
 

@@ -8,8 +8,8 @@ from bigfleet.shard.execution.actuation import Actuation
 from bigfleet.shard.execution.commitment import Commitment, Commitments
 from bigfleet.shard.execution.operator_requests import OperatorRequests
 from bigfleet.shard.sessions.node_readiness import NodeReadiness
+from bigfleet.shard.sessions.outputs import Standing, Thing
 from bigfleet.shard.sessions.sender import Sender
-from bigfleet.shard.sessions.session import Standing, Thing
 from bigfleet.shard.supply.machine_index import MachineIndex
 from bigfleet.shard.supply.stamps import Binding, from_metadata
 from bigfleet.shard.supply.table import Supply, node_name

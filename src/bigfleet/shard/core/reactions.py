@@ -13,7 +13,7 @@ from bigfleet.model.machine import Call, Machine, MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard.core.parts import Clocks, Parts
 from bigfleet.shard.decision.holdouts import shape_of
-from bigfleet.shard.demand import table as demand_effects
+from bigfleet.shard.demand import effects as demand_effects
 from bigfleet.shard.demand.rollup_guard import total_bound
 from bigfleet.shard.execution import effects as execution_effects
 from bigfleet.shard.execution import recovery as recovery_effects

@@ -18,6 +18,16 @@ import msgspec
 from bigfleet.engine.records import ClusterRecord, Stakes
 from bigfleet.model.demand.need import Daemon, Need, NeedKey, Rollup
 from bigfleet.model.resources import Resources
+from bigfleet.shard.demand.effects import (
+    Acknowledge,
+    ClusterChanged,
+    EarlyCycle,
+    Effect,
+    MachinesChanged,
+    NodesChanged,
+    QuarantineChanged,
+    Replace,
+)
 from bigfleet.shard.demand.rollup_guard import RollupGuard, total_asked
 
 LIVE_SECONDS = 60.0
@@ -31,58 +41,6 @@ SILENT_SECONDS = 24 * 3600.0
 
 LATE_SECONDS = 30.0
 """How far apart two roll-ups of a session may come and still have overtaken each other."""
-
-
-class Replace(msgspec.Struct, frozen=True):
-    """Give the engine these rows in the place of all that the cluster had."""
-
-    cluster: str
-    needs: tuple[Need, ...]
-    #: In which order the rows were first seen.
-    arrivals: Mapping[NeedKey, int]
-
-
-class Acknowledge(msgspec.Struct, frozen=True):
-    """Tell the operator what became of its roll-up."""
-
-    cluster: str
-    #: The roll-up's timestamp, if the roll-up is the demand now.
-    echo: str
-    #: Why the roll-up is not the demand now.
-    reason: str = ""
-
-
-class ClusterChanged(msgspec.Struct, frozen=True):
-    """Set the engine's record of the cluster anew."""
-
-    cluster: str
-
-
-class NodesChanged(msgspec.Struct, frozen=True):
-    """These nodes became empty or not, or run other pods without a request: set their machines' records anew."""
-
-    cluster: str
-    nodes: frozenset[str]
-
-
-class MachinesChanged(msgspec.Struct, frozen=True):
-    """Which of the cluster's machines are protected has changed: set the records of all of them anew."""
-
-    cluster: str
-
-
-class QuarantineChanged(msgspec.Struct, frozen=True):
-    """A roll-up of the cluster waits (or no longer waits) for confirmation."""
-
-    cluster: str
-    quarantined: bool
-
-
-class EarlyCycle(msgspec.Struct, frozen=True):
-    """Demand has changed: decide before the next cycle is due, if cycles are not too close together."""
-
-
-Effect = Replace | Acknowledge | ClusterChanged | NodesChanged | MachinesChanged | QuarantineChanged | EarlyCycle
 
 
 class KeptCluster(msgspec.Struct, frozen=True):

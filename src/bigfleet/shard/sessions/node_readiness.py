@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from bigfleet.shard.sessions.session import NodeProgress
+from bigfleet.shard.sessions.outputs import NodeProgress
 
 DEADLINE_SECONDS = 600.0
 """How long a Node may be known not to be Ready before its machine is flagged."""

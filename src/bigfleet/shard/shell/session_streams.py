@@ -13,7 +13,8 @@ import structlog
 
 from bigfleet.shard.core.core import Core
 from bigfleet.shard.orders import EndStream
-from bigfleet.shard.sessions.session import Close, Code, Session
+from bigfleet.shard.sessions.outputs import Close, Code
+from bigfleet.shard.sessions.session import Session
 from bigfleet.transport.identity import IdentityError, peer_identity
 from bigfleet.wire.v1alpha1 import shard_pb2 as pb
 
