@@ -108,7 +108,11 @@ class TestProcess:
         assert list(tmp_path.iterdir()) == []
         assert left == []
 
-    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+    @pytest.mark.parametrize(
+        ("number", "code"),
+        [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)],
+        ids=["SIGINT", "SIGKILL"],
+    )
     def test_however_it_is_ended_no_process_is_left(
         self, tmp_path_factory: pytest.TempPathFactory, number: signal.Signals, code: int
     ) -> None:
