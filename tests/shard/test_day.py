@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.shard.rig.day import CLUSTERS, Story, day
+from tests.shard.rig.day import Story, day
+from tests.shard.rig.day_fleet import CLUSTERS
 
 # A day is half a minute of work, on a machine that may be busy.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("compiled_engine")]

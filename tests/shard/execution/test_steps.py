@@ -20,7 +20,7 @@ from bigfleet.shard.execution.steps import (
     follows,
 )
 from hack import commitment_drawing
-from tests.shard.execution.test_lifecycle_laws import STEPS, Life
+from tests.shard.execution.life import STEPS, Life
 
 
 def test_every_step_goal_and_move_has_its_row() -> None:
