@@ -19,9 +19,9 @@ import msgspec
 from bench import engine_profile
 from bench.engine_profile import Profile
 from bench.harness import Report, number, seconds
+from bigfleet.engine.compiled.ensure import ensure
 from bigfleet.engine.engine import Decision, Engine
 from bigfleet.engine.records import MachineRecord, Policy
-from bigfleet.engine.warmup import warm_up
 from bigfleet.model.demand.need import Need
 from bigfleet.sim.demand import SHAPES, FleetShape
 from bigfleet.sim.fleet import Fleet, generate
@@ -57,7 +57,7 @@ _TRIED = {
 def run(report: Report) -> None:
     """Measure the engine's budgets."""
     report.progress("loading the compiled engine (compiles once a version of it)")
-    warm_up()
+    ensure()
     names = os.environ.get("BIGFLEET_BENCH_SHAPES", "5k,50k,500k").split(",")
     full, first = _Expectation(), _Expectation()
     medians: dict[str, float] = {}

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from bench.harness import Report
+from bigfleet.engine.compiled.ensure import ensure
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
-from bigfleet.engine.warmup import warm_up
 from bigfleet.model.demand.need import Need
 from bigfleet.model.demand.profile import Profile, Spread, WhenUnsatisfiable
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
@@ -32,7 +32,7 @@ SPREADS = {
 def run(report: Report) -> None:
     """Measure what it costs that every machine has a label of its own."""
     report.progress("loading the compiled engine (compiles once a version of it)")
-    warm_up()
+    ensure()
     for title, spread in SPREADS.items():
         for hosts in HOSTS:
             report.progress(f"a row of {hosts:,} units, spread over {title}")

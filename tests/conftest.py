@@ -41,11 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def compiled_engine() -> None:
-    """The engine is in the cache: a test that starts a shard does not wait for minutes until it decides."""
+    """The engine runs compiled in this process; whoever comes first builds it, and others wait for that."""
     # The compiler takes longer to import than most tests run.
-    from tests.shared.engine import compile_once
+    from bigfleet.engine.compiled.ensure import ensure
 
-    compile_once()
+    ensure()
 
 
 @pytest.fixture

@@ -156,3 +156,14 @@ def test_a_cloud_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = run("--cloud", tmp_path / "none.yaml", "--data-dir", tmp_path / "data")
     assert result.returncode == 1
     assert result.stderr == f"bigfleet: {tmp_path}/none.yaml: No such file or directory\n"
+
+
+async def test_it_decides_while_the_engine_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    async with all_in_one(tmp_path):
+        target = Target(UnixAddress(f"{tmp_path}/s"), None)
+        while not (status := await get_status(target)).cycle:  # noqa: ASYNC110 - another process decides
+            await asyncio.sleep(0.1)
+        assert status.engine.startswith("interpreted")
+        assert status.waits_for_engine == ""

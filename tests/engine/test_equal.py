@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 
+from bigfleet.engine.compiled import kept
 from tests.engine.oracle import bridge, decision
 from tests.engine.oracle.generate import Taste, worlds
 from tests.engine.oracle.world import Decision, Verdict, World
@@ -39,3 +40,11 @@ def test_the_engine_and_the_oracle_answer_alike(world: World) -> None:
 @given(worlds(Taste(machines=(10, 60), clusters=(2, 5), rows=(2, 6), units=(1, 20))))
 def test_the_engine_and_the_oracle_answer_alike_on_larger_worlds(world: World) -> None:
     assert plain(bridge.decide(world)) == plain(decision.decide(world))
+
+
+@settings(max_examples=max(1, EXAMPLES // 15), deadline=None, suppress_health_check=list(HealthCheck))
+@given(worlds())
+def test_interpreted_and_compiled_walks_answer_alike(world: World) -> None:
+    compiled = bridge.decide(world)
+    with kept.interpreted():
+        assert bridge.decide(world) == compiled

@@ -9,7 +9,6 @@ import msgspec
 import typer
 import uvloop
 
-from bigfleet.cli.program import load_engine
 from bigfleet.cli.provider import open_cloud
 from bigfleet.cli.shard import shard
 from bigfleet.providerkit.backend import Backend
@@ -68,12 +67,11 @@ def all_in_one(
     backend, store = open_cloud(cloud, str(loaded.data_dir / CLOUD_STATE))
     if any(each.name == backend.scheme for each in loaded.providers):
         raise ConfigError("providers", f"{backend.scheme!r} is the name of the cloud in this process; choose another")
-    load_engine()
     uvloop.run(_serve(loaded, backend, store))
 
 
 async def _serve(config: Config, backend: Backend, store: Store) -> None:
-    from bigfleet.shard.run import serve  # noqa: PLC0415 - the compiler takes seconds to import
+    from bigfleet.shard.run import serve  # noqa: PLC0415 - the engine takes a second to import
 
     async with serving(backend, store, Endpoint(TCPAddress("127.0.0.1", 0))) as cloud:
         # The provider is named after the scheme of its hosts, as it would be in a fleet of several clouds.

@@ -11,7 +11,7 @@ from bigfleet.cli.conformance import CONFORMANCE_EPILOG, conformance
 from bigfleet.cli.demo.command import DEMO_EPILOG, demo
 from bigfleet.cli.operator import OPERATOR_EPILOG, operator
 from bigfleet.cli.pod_controller import POD_CONTROLLER_EPILOG, pod_controller
-from bigfleet.cli.program import run
+from bigfleet.cli.program import InputError, run
 from bigfleet.cli.rollup import ROLLUP_EPILOG, rollup
 from bigfleet.cli.shard import SHARD_EPILOG, shard
 
@@ -56,15 +56,20 @@ def _root(
 def warm_up() -> None:
     """Compile the decision engine ahead of time.
 
-    Takes a minute or two the first time and a second from then on. What is compiled is kept below NUMBA_CACHE_DIR, else
+    Takes about a minute the first time and a second from then on. A shard does it by itself, and decides interpreted
+    meanwhile; done ahead, it spares a large fleet that minute. What is compiled is kept below NUMBA_CACHE_DIR, else
     below XDG_CACHE_HOME or ~/.cache.
     """
-    # The compiler takes longer to import than most other commands run.
-    from bigfleet.engine.jit import FOLDER  # noqa: PLC0415
-    from bigfleet.engine.warmup import warm_up as compile_all  # noqa: PLC0415
+    # The engine takes longer to import than most other commands run.
+    from bigfleet.engine.compiled import ensure  # noqa: PLC0415
 
-    compile_all()
-    typer.echo(f"the decision engine is compiled, in {FOLDER}")
+    try:
+        place = ensure.ensure()
+    except ensure.BuildError as error:
+        raise InputError(f"the decision engine could not be compiled: {error}") from None
+    if place.problem:
+        raise InputError(f"what was compiled cannot be kept: {place.problem}")
+    typer.echo(f"the decision engine is compiled, in {place.folder}")
 
 
 def main() -> NoReturn:

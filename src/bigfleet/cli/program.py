@@ -75,15 +75,6 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     sys.exit(result if isinstance(result, int) else 0)
 
 
-def load_engine() -> None:
-    """Load the compiled engine, and compile it where it is not. Before anything is served: a signal can end it here."""
-    _log.info("engine_loading", advice="the first time it is compiled, a minute or two; bigfleet warm-up does it ahead")
-    # The compiler takes longer to import than most other commands run.
-    from bigfleet.engine.warmup import warm_up  # noqa: PLC0415
-
-    warm_up()
-
-
 def check_id(text: str, flag: str) -> None:
     """Raise InputError for an id that no certificate could name."""
     try:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from bigfleet.cli.program import load_engine
 from bigfleet.shard.config import Config, flag, load, plain, shown
 from bigfleet.telemetry.logs import Level, configure
 
@@ -145,8 +144,7 @@ def shard(
         return
     configure(settings.log_level)
     settings.make_data_dir()
-    load_engine()
-    # The compiler takes longer to import than most other commands run.
+    # The engine takes longer to import than most other commands run.
     from bigfleet.shard.run import serve  # noqa: PLC0415
 
     uvloop.run(serve(settings))

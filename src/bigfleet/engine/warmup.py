@@ -1,4 +1,4 @@
-"""Warming up: one small decision that calls every compiled function, so that later ones find them compiled."""
+"""One small decision that calls every entry, so that its types are seen."""
 
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
@@ -7,8 +7,8 @@ from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread
 from bigfleet.model.machine import CapacityType, Host, Machine, MachineState
 
 
-def warm_up() -> None:
-    """Compile every function that is not in the cache: a minute or two the first time, a second from then on."""
+def one_decision() -> None:
+    """Decide about a small fleet that leaves no entry uncalled."""
     engine = Engine()
     engine.inventory.apply(_machine(name) for name in ("kept", "spare"))
     engine.set_cluster(ClusterRecord(id="gives-back", excess_since=0))

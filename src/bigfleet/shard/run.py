@@ -26,6 +26,7 @@ from bigfleet.shard.core.decisions import Decisions
 from bigfleet.shard.core.parts import Clocks, Settings
 from bigfleet.shard.persistence.audit_log import AuditLog
 from bigfleet.shard.persistence.journal import Journal
+from bigfleet.shard.shell.engine_compiler import Walks
 from bigfleet.shard.shell.shard import Shard
 from bigfleet.telemetry.health import Heartbeat, Readiness
 from bigfleet.telemetry.http import HealthEndpoint
@@ -85,7 +86,7 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         raise TLSConfigError(f"--tls-cert {tls.files.cert}: names {tls.identity}; this shard's is {wanted}")
     config.make_data_dir()
     registry, heartbeat = CollectorRegistry(), Heartbeat()
-    readiness = Readiness("providers", "fencing", "local file")
+    readiness = Readiness("providers", "fencing", "local file", "engine")
     metrics = ShardMetrics(registry)
     async with AsyncExitStack() as stack:
         epoch = EpochFile.start(config.data_dir / EPOCH_FILE, config.shard_id)
@@ -198,6 +199,11 @@ async def _watch(shard: Shard, readiness: Readiness) -> None:
             readiness.meet("local file")
         else:
             readiness.fail("local file", "cannot be written; no action starts")
+        if why := shard.compiler.must_wait(core.size):
+            readiness.fail("engine", why)
+        else:
+            readiness.meet("engine")
+        core.metrics.engine_compiled.set(shard.compiler.walks is Walks.COMPILED)
         await asyncio.sleep(0.5)
 
 

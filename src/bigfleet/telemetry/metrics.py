@@ -94,6 +94,7 @@ class ShardMetrics(MetricTable):
         "bigfleet_shard_actions_suppressed_total", "Actions not carried out, actuation being paused.", _ACTION
     )
     actuation_paused = gauge("bigfleet_shard_actuation_paused", "1 while actuation is paused.")
+    engine_compiled = gauge("bigfleet_shard_engine_compiled", "1 once the decision engine runs compiled.")
     actions_dryrun = counters("bigfleet_shard_actions_dryrun_total", "Actions only logged, in dry-run.", _ACTION)
     idle_releases = counter("bigfleet_shard_idle_releases_total", "Idle machines given back to their provider.")
     machines_rejected = counters(

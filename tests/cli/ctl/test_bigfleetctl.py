@@ -122,6 +122,8 @@ STATUS = ShardStatus(
     paused="",
     dry_run=False,
     fenced="",
+    engine="compiled",
+    waits_for_engine="",
 )
 
 

@@ -55,6 +55,8 @@ STATUS = ShardStatus(
     paused="drill",
     dry_run=True,
     fenced="epoch 8 was seen",
+    engine="compiled",
+    waits_for_engine="",
 )
 
 
@@ -221,6 +223,7 @@ async def test_the_status_is_told_whole_with_zeros_left_out_and_providers_by_nam
         pause_reason="drill",
         dry_run=True,
         fenced_reason="epoch 8 was seen",
+        engine="compiled",
     )
 
 

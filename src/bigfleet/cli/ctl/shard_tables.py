@@ -153,6 +153,8 @@ def _held(status: GetStatusResponse) -> list[str]:
     found = []
     if status.fenced_reason:
         found.append(f"STOOD DOWN: another shard goes by this one's name ({status.fenced_reason}); nothing is done")
+    if status.waits_for_engine:
+        found.append(f"NO DECISIONS YET: {status.waits_for_engine}")
     if status.actuation_paused:
         found.append(f"PAUSED ({status.pause_reason}): decisions are not carried out until `bigfleetctl resume`")
     if status.dry_run:

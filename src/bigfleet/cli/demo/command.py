@@ -14,7 +14,7 @@ import typer
 import uvloop
 
 from bigfleet.cli.ctl.shard_client import Target
-from bigfleet.cli.demo.processes import ShardProcess, compile_engine
+from bigfleet.cli.demo.processes import ShardProcess
 from bigfleet.cli.demo.screen import Screen, screen_on
 from bigfleet.cli.demo.stage import DemoStage
 from bigfleet.cli.demo.watch import Watch
@@ -36,7 +36,6 @@ from bigfleet.transport.address import listen_address
 
 DEMO_EPILOG = "Examples: bigfleet demo · bigfleet demo --fast"
 
-_COMPILING = "Loading the decision engine; the first time it is compiled, which takes a minute or two."
 _WELCOME = (
     "One shard, one cloud, four clusters. Clocks run fast here: a machine comes up in a second or two, the shard "
     "decides every second, and what otherwise waits 30 s to 5 min (giving back what is too much or idle, believing "
@@ -100,8 +99,6 @@ async def _play(tempo: Tempo, folder: Path, screen: Screen) -> None:
     """Build the stage, tell the story on it, and end every process, however the story ends."""
     began = asyncio.get_running_loop().time()
     cloud_address, address = (listen_address(f"unix:{folder}/{name}.sock") for name in ("cloud", "shard"))
-    screen.tell(0.0, _COMPILING)
-    await compile_engine(lambda seconds: screen.tell(seconds, "still compiling"))
     async with AsyncExitStack() as stack:
         configure(Level.INFO, stack.enter_context((folder / "demo.log").open("w")))
         hosts = Hosts()

@@ -1,10 +1,10 @@
-"""The demo's child processes: the shard, which is killed and started again, and the compilation of its engine."""
+"""The demo's shard as a child process: it is started, killed, and started again."""
 
 import asyncio
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -12,7 +12,6 @@ from bigfleet.sim.story import StoryError
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_PROGRESS_SECONDS = 10.0
 # No line of our log is longer.
 _LONGEST_LINE = 1 << 20
 
@@ -99,24 +98,3 @@ class ShardProcess:
                     self._serving.set_result(event)
         if self._serving is not None and not self._serving.done():
             self._serving.set_exception(StoryError(f"the shard did not start: {' '.join(self._last)[-500:]}"))
-
-
-async def compile_engine(waiting: Callable[[float], None]) -> None:
-    """Compile the engine in a process of its own, which can be ended. `waiting` is called with the seconds so far."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bigfleet", "warm-up"),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    began = asyncio.get_running_loop().time()
-    talking = asyncio.create_task(process.communicate())
-    try:
-        while not (await asyncio.wait({talking}, timeout=_PROGRESS_SECONDS))[0]:
-            waiting(asyncio.get_running_loop().time() - began)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        _, said = await talking
-    if process.returncode:
-        raise StoryError(f"the decision engine could not be compiled: {said.decode(errors='replace')[-500:]}")

@@ -133,8 +133,9 @@ class Layout:
         free = int(h[c.LEN_ENTRIES]) - entries
         if len(asleep) and free > 2 * former + h[c.LEN_ENTRIES] // 16 and 2 * vectors < h[c.LEN_VECTORS]:
             return
-        taken = (heap.column(place, entries).copy() for place in (c.E_MACHINE, c.E_UNITS, c.E_VECTOR))
-        wake.compact_entries(heap.work, asleep, *taken, heap.vectors(c.T_VECTOR, vectors).copy())
+        machines, units, places = (heap.column(each, entries).copy() for each in (c.E_MACHINE, c.E_UNITS, c.E_VECTOR))
+        amounts = heap.vectors(c.T_VECTOR, vectors).copy()
+        wake.compact_entries(heap.work, asleep, machines, units, places, amounts)
 
     def _reserve_clusters(self, clusters: int) -> None:
         """Make room for all clusters; new ones have no machines and no needs."""

@@ -79,6 +79,10 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     #: Why the shard has stood down; empty where it has not.
     fenced: str
+    #: How the decision engine runs: compiled, or interpreted and why.
+    engine: str
+    #: Why no decision is made until the engine is compiled; empty where decisions are made.
+    waits_for_engine: str
 
 
 class AdminAnswers(Protocol):
@@ -179,6 +183,8 @@ class Admin(ShardAdminServicer):
             pause_reason=status.paused,
             dry_run=status.dry_run,
             fenced_reason=status.fenced,
+            engine=status.engine,
+            waits_for_engine=status.waits_for_engine,
         )
 
 

@@ -78,6 +78,8 @@ class Answers:
             paused=(actuation.pause_reason or PAUSED_BY_FLAG) if actuation.paused else "",
             dry_run=actuation.dry_run,
             fenced=actuation.stood_down,
+            engine=self._shard.compiler.walks.value,
+            waits_for_engine=self._shard.compiler.must_wait(core.size),
         )
 
     def clusters(self) -> Iterable[ClusterStanding]:

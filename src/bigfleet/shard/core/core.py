@@ -324,6 +324,10 @@ class Core:
         """Add at most so many machines that changed to the update. Returns whether there are more."""
         return self.parts.engine_input.add_machines(update, most)
 
+    def size(self) -> int:
+        """How many machines and rows a decision is about."""
+        return len(self.parts.supply) + self.parts.demand.rows()
+
     def due_for_offers(self, now: float) -> list[str]:
         """The clusters for which the engine is to say what they could still have."""
         return self.parts.available.due(now)

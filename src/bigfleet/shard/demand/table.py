@@ -150,6 +150,10 @@ class Demand:
         """Every cluster."""
         return iter(list(self._clusters))
 
+    def rows(self) -> int:
+        """How many rows all clusters ask for."""
+        return sum(len(each.rollup.needs) for each in self._clusters.values() if each.rollup is not None)
+
     # Events.
 
     def met(self, cluster_id: str) -> list[Effect]:

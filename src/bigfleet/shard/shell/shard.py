@@ -21,6 +21,7 @@ from bigfleet.shard.orders import DecideSoon, EndStream, GetMachine, MakeCall, S
 from bigfleet.shard.persistence.audit_log import AuditError, Record
 from bigfleet.shard.persistence.journal import JournalError
 from bigfleet.shard.persistence.kept import Batch
+from bigfleet.shard.shell.engine_compiler import EngineCompiler
 from bigfleet.shard.shell.gauges import Gauges, Machines, Rows, count
 from bigfleet.shard.shell.provider_calls import Caller, ProviderCalls
 from bigfleet.shard.shell.provider_lists import ProviderGets, ProviderLists, Reader
@@ -116,6 +117,7 @@ class Shard:
     ) -> None:
         self.core, self.decisions, self._outside, self._times = core, decisions, outside, times
         self.engine = Engine()
+        self.compiler = EngineCompiler(times.cycle_interval)
         self._gauges = Gauges(core.metrics)
         self.streams = SessionStreams(core, self.pump)
         self.calls = {
@@ -139,6 +141,7 @@ class Shard:
         #: The last decision; its verdicts are valid while `reading` is held.
         self.last_decision: Decision | None = None
         self._deciding = asyncio.Lock()
+        self._told_to_wait = False
         self._writing = asyncio.Lock()
         self._raising = asyncio.Lock()
         self._soon = asyncio.Event()
@@ -152,6 +155,7 @@ class Shard:
                 *(gets.run() for gets in self.gets.values()),
                 *(calls.run() for calls in self.calls.values()),
                 self.streams.tick(),
+                self.compiler.run(self._between_decisions),
             ]
             running = [tasks.create_task(service) for service in services]
             self.pump()
@@ -231,6 +235,8 @@ class Shard:
             with tracing.span("reconcile"):
                 core.tick()
                 self.pump()
+            if self._waits_for_compiler():
+                return
             async with self._deciding:
                 update, more = core.begin_update(started), True
                 while more:
@@ -257,6 +263,19 @@ class Shard:
             metrics.cycle_phase_duration.of("execute").observe(clock() - acted)
         metrics.cycle_duration.observe(clock() - started)
         self.decided.set()
+
+    async def _between_decisions(self, change: Callable[[], None]) -> None:
+        async with self._deciding:
+            change()
+        self._soon.set()
+
+    def _waits_for_compiler(self) -> bool:
+        """Whether the fleet is too large for the engine as it runs now. The log says so once."""
+        why = self.compiler.must_wait(self.core.size)
+        if why and not self._told_to_wait:
+            _log.warning("decisions_wait_for_engine", reason=why)
+        self._told_to_wait = bool(why)
+        return bool(why)
 
     def _decide(
         self, update: EngineUpdate, policy: Policy, due: list[str]
