@@ -125,7 +125,8 @@ def test_a_terminal_without_unicode_shows_the_table_all_the_same() -> None:
 def test_requests_that_share_a_name_are_refused_and_generated_names_are_told_apart(tmp_path: Path) -> None:
     twice = request(tmp_path / "a.yaml", "spec: {resources: {cpu: 1}, priority: 1}\n")
     request(tmp_path / "b.yaml", "spec: {resources: {cpu: 4}, priority: 1}\n")
-    assert "CapacityRequest shop/a is there twice" in bigfleet("rollup", tmp_path).refusal(1)
+    line = bigfleet("rollup", tmp_path).refusal(1)
+    assert f"{tmp_path}/b.yaml: document 1: metadata.name: CapacityRequest shop/a is there twice" in line
     generated = twice.read_text().replace("name: a,", "generateName: cr-,")
     twice.write_text(generated)
     (tmp_path / "b.yaml").write_text(generated.replace("cpu: 1", "cpu: 4"))
@@ -143,10 +144,10 @@ def test_a_manifest_at_fault_is_named_with_its_field(tmp_path: Path) -> None:
     assert "spec.priority" in line
 
 
-def test_a_quantity_at_fault_is_named_with_its_request(tmp_path: Path) -> None:
+def test_a_quantity_at_fault_is_named_with_its_document_and_field(tmp_path: Path) -> None:
     bad = request(tmp_path / "bad.yaml", "spec: {resources: {cpu: fast}, priority: 1}\n")
     line = bigfleet("rollup", bad).refusal(1)
-    assert "CapacityRequest shop/a: spec.resources[cpu]: 'fast' is no quantity" in line
+    assert f"{bad}: document 1: spec.resources[cpu]: 'fast' is no quantity" in line
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

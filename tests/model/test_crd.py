@@ -171,12 +171,12 @@ def test_kind_and_version_are_always_written(thing: CapacityRequest | AvailableC
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_comes_back_as_it_was_written(path: Path) -> None:
-    written = [json.loads(msgspec.json.encode(thing)) for thing in load_manifests(path.read_text(), path.name)]
+    written = [json.loads(msgspec.json.encode(thing)) for thing in load_manifests(path.read_text(), path.name).values()]
     assert written == [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
 
 
 def test_the_examples_are_enough_for_a_table_worth_looking_at() -> None:
-    things = [thing for path in EXAMPLES for thing in load_manifests(path.read_text(), path.name)]
+    things = [thing for path in EXAMPLES for thing in load_manifests(path.read_text(), path.name).values()]
     requests = [thing for thing in things if isinstance(thing, CapacityRequest)]
     assert {type(thing) for thing in things} == {CapacityRequest, AvailableCapacity, UpcomingNode}
     assert 40 <= len(requests) <= 60
@@ -249,7 +249,7 @@ def test_a_status_of_nothing_is_pending_and_says_so() -> None:
 
 
 def test_what_decides_a_profile_can_be_hashed_and_nothing_can_be_changed() -> None:
-    (request,) = load_manifests(MANIFEST + "  requirements: [{key: zone, operator: Exists}]", "web.yaml")
+    (request,) = load_manifests(MANIFEST + "  requirements: [{key: zone, operator: Exists}]", "web.yaml").values()
     assert isinstance(request, CapacityRequest)
     assert hash((request.spec.requirements, request.spec.topology_spread)) != hash(((), ()))
     with pytest.raises(AttributeError):
@@ -258,8 +258,9 @@ def test_what_decides_a_profile_can_be_hashed_and_nothing_can_be_changed() -> No
 
 def test_manifests_come_in_order_and_empty_documents_count_but_yield_nothing() -> None:
     text = f"# only a comment\n---\n{MANIFEST}---\n---\n{MANIFEST.replace('web-0', 'web-1')}---\n"
-    assert [thing.metadata.name for thing in load_manifests(text, "web.yaml")] == ["web-0", "web-1"]
-    assert load_manifests("", "empty.yaml") == []
+    found = load_manifests(text, "web.yaml")
+    assert {number: thing.metadata.name for number, thing in found.items()} == {1: "web-0", 3: "web-1"}
+    assert load_manifests("", "empty.yaml") == {}
     with pytest.raises(ManifestError, match=r"^web\.yaml: document 4: kind: "):
         load_manifests(text + "kind: Pod", "web.yaml")
 
@@ -342,4 +343,4 @@ def test_any_text_gives_manifests_or_a_manifest_error(text: str) -> None:
     except ManifestError as error:
         assert str(error).startswith("fuzz.yaml: ")
     else:
-        assert things == []
+        assert things == {}

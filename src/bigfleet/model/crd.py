@@ -263,19 +263,19 @@ def _shown(text: str) -> str:
     return printable if len(printable) <= _MAX_SHOWN else printable[:_MAX_SHOWN] + "…"
 
 
-def load_manifests(text: str, source: str) -> list[Manifest]:
-    """The objects of a YAML text with any number of documents, in order; empty documents are skipped.
+def load_manifests(text: str, source: str) -> dict[int, Manifest]:
+    """The objects of a YAML text by the numbers of their documents, from 1; empty documents count and hold none.
 
     `source` is what errors call the text, such as a file's name. Raises ManifestError.
     """
-    manifests: list[Manifest] = []
     try:
-        for number, document in plain_yaml.documents(text):
-            if document is not None:
-                manifests.append(_manifest(document, source, number))
+        return {
+            number: _manifest(document, source, number)
+            for number, document in plain_yaml.documents(text)
+            if document is not None
+        }
     except plain_yaml.PlainYamlError as error:
         raise ManifestError(source, error.problem, document=error.document) from None
-    return manifests
 
 
 def _manifest(document: object, source: str, number: int) -> Manifest:
