@@ -1,11 +1,7 @@
 """`bigfleet all-in-one`, run as a person runs it: a shard and a cloud that go on where they were ended."""
 
 import asyncio
-import json
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,58 +15,13 @@ from bigfleet.sim.clusters.habits import Habits
 from bigfleet.sim.clusters.operator import SimOperator, Waits
 from bigfleet.sim.clusters.world import Pods, Workload, World
 from bigfleet.transport.address import UnixAddress
+from tests.cli.playground import all_in_one, command
 from tests.shared.command_line import Ran, bigfleet
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = Path(sys.executable).parent / "bigfleet"
 PODS = 6
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def command(folder: Path, *arguments: str) -> list[str]:
-    cloud = folder / "cloud.yaml"
-    cloud.write_text(
-        yaml.safe_dump(
-            {
-                "latency": dict.fromkeys(("configure", "join", "drain", "wipe", "delete"), "10ms") | {"create": "1s"},
-                "pools": [
-                    {
-                        "name": "m",
-                        "instance_type": "m.8",
-                        "zone": "a",
-                        "capacity_type": "OnDemand",
-                        "count": 20,
-                        "price_per_hour": 0.4,
-                        "resources": {"cpu": 8, "memory": "32Gi"},
-                    }
-                ],
-            }
-        )
-    )
-    return [
-        *(str(SCRIPT), "all-in-one", f"--cloud={cloud}", f"--data-dir={folder}/data"),
-        *(f"--listen=unix:{folder}/s", "--metrics-listen=127.0.0.1:0", "--cycle-interval=500ms", *arguments),
-    ]
-
-
-@asynccontextmanager
-async def all_in_one(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """One that serves; killed at the end unless it is over by then."""
-    process = await asyncio.create_subprocess_exec(*command(folder), stderr=asyncio.subprocess.PIPE)
-    assert process.stderr is not None
-    try:
-        async for line in process.stderr:
-            if json.loads(line)["event"] == "shard_serving":
-                break
-        # What it says from here on must not fill the pipe.
-        draining = asyncio.create_task(process.stderr.read())
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-    await draining
 
 
 def run(*arguments: str | Path, state: Path | None = None) -> Ran:

@@ -19,7 +19,7 @@ from bigfleet.telemetry.logs import configure
 from bigfleet.transport.address import TCPAddress
 
 ALL_IN_ONE_EPILOG = (
-    "Examples: bigfleet all-in-one · bigfleet all-in-one --config examples/shard/laptop.yaml · "
+    "Examples: bigfleet all-in-one · bigfleet all-in-one --config examples/shard/playground.yaml · "
     "bigfleet all-in-one --cloud examples/cloud/spot-and-stock-outs.yaml --data-dir here"
 )
 

@@ -1,4 +1,4 @@
-"""`bigfleet dev`: real Kubernetes control planes on this machine, for development and tests."""
+"""`bigfleet dev`: real Kubernetes control planes on this machine, and simulated clusters that feed a shard."""
 
 import shlex
 import shutil
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from bigfleet.cli.demand import DEMAND_EPILOG, demand
 from bigfleet.cli.program import leave
 from bigfleet.sim.controlplane import places
 from bigfleet.sim.controlplane.errors import ControlPlaneError
@@ -17,13 +18,16 @@ from bigfleet.sim.controlplane.places import Record
 from bigfleet.sim.controlplane.programs.binaries import obtain
 from bigfleet.sim.controlplane.supervise import leave_behind, supervise
 
-app = typer.Typer(name="dev", help="Work on BigFleet: real control planes on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    name="dev", help="Try BigFleet and work on it: real control planes and simulated clusters.", no_args_is_help=True
+)
 cluster = typer.Typer(
     name="cluster",
     help="Run Kubernetes control planes as plain processes; KWOK plays the kubelets.",
     no_args_is_help=True,
 )
 app.add_typer(cluster)
+app.command(epilog=DEMAND_EPILOG)(demand)
 
 Name = Annotated[str, typer.Option(help="Which cluster; several run side by side.")]
 

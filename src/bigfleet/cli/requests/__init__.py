@@ -1,1 +1,1 @@
-"""CapacityRequests named on a command line: reading their manifests, and their roll-up as a table."""
+"""CapacityRequests named on a command line: reading their manifests, noticing changes, and showing what they make."""
