@@ -4,6 +4,7 @@ import io
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,12 +40,12 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager
-def playing(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+def playing(folder: Path, *flags: str) -> Iterator["subprocess.Popen[str]"]:
     """A demo with its files in the folder. However the test ends, none of its processes goes on."""
     environment = {**os.environ, "TMPDIR": str(folder)}
     pipe = subprocess.PIPE
     try:
-        with child([SCRIPT, "demo", "--fast"], stdout=pipe, stderr=pipe, env=environment) as demo:
+        with child([SCRIPT, "demo", "--fast", *flags], stdout=pipe, stderr=pipe, env=environment) as demo:
             yield demo
     finally:
         for left in running(folder):
@@ -60,6 +61,10 @@ def running(folder: Path) -> list[int]:
             if str(folder).encode() in (process / "cmdline").read_bytes():
                 found.append(int(process.name))
     return found
+
+
+def run(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def wait_for_end(pid: int) -> None:
@@ -98,6 +103,11 @@ class TestProcess:
             "give 4 p.32 OnDemand back to the cloud",
             "the cloud has no host left",
             "The end.",
+            "Play on yourself",
+            "bigfleet all-in-one\n",
+            "bigfleet dev demand examples/demo/requests.yaml --cluster mine\n",
+            "bigfleetctl needs --cluster mine\n",
+            "bigfleetctl status\n",
         ]
         places = [out.find(text) for text in said]
         assert -1 not in places, said[places.index(-1)] + out
@@ -105,6 +115,26 @@ class TestProcess:
         assert re.search(r"pods: .*training 0 \(\+16 pending\)", out)
         assert re.search(r"machines: 29 OnDemand Speculative, 6 Spot Speculative \| \$0\.00 an hour", out)
         assert re.search(r"shard up, epoch \d+, decision \d+ in \d+\.\d ms", out)
+        assert list(tmp_path.iterdir()) == []
+        assert left == []
+
+    def test_held_it_stays_up_for_the_commands_that_it_prints_until_it_is_ended(self, tmp_path: Path) -> None:
+        with playing(tmp_path, "--hold") as demo:
+            assert demo.stdout is not None
+            assert any("stay up until Ctrl-C" in line for line in demo.stdout)
+            demand, needs, status = (shlex.split(next(demo.stdout)) for _ in range(3))
+            with child(demand, stdout=subprocess.PIPE) as asking:
+                assert asking.stdout is not None
+                assert any("pods: 4 of 4 run" in line for line in asking.stdout)
+                assert "cluster mine: 2 needs, 0 short" in run(needs)
+                assert "shard demo at unix:" in run(status)
+                asking.send_signal(signal.SIGINT)
+                assert asking.wait() == 0
+            demo.send_signal(signal.SIGINT)
+            out, err = demo.communicate()
+            left = running(tmp_path)
+        assert (demo.returncode, err) == (0, "")
+        assert out.rstrip().endswith("Stopped.")
         assert list(tmp_path.iterdir()) == []
         assert left == []
 
@@ -142,7 +172,7 @@ class TestProcess:
     def test_what_is_not_true_ends_it_with_a_sentence_and_its_logs(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        async def play(*_: object) -> None:
+        async def play(*_: object, **__: object) -> None:
             raise StoryError("the training sits on 2 racks")
 
         monkeypatch.setattr(demo_module, "_play", play)

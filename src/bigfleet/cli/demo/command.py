@@ -2,9 +2,12 @@
 
 import asyncio
 import math
+import shlex
 import shutil
+import signal
+import sys
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -34,13 +37,16 @@ from bigfleet.sim.story import CAST, StoryError, tell
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import listen_address
 
-DEMO_EPILOG = "Examples: bigfleet demo · bigfleet demo --fast"
+DEMO_EPILOG = "Examples: bigfleet demo · bigfleet demo --fast · bigfleet demo --hold"
 
 _WELCOME = (
     "One shard, one cloud, four clusters. Clocks run fast here: a machine comes up in a second or two, the shard "
     "decides every second, and what otherwise waits 30 s to 5 min (giving back what is too much or idle, believing "
-    "that a cluster wants nothing any more) waits seconds. Look for yourself: bigfleetctl status --shard {address}"
+    "that a cluster wants nothing any more) waits seconds. Look for yourself: {bigfleetctl} status --shard {address}"
 )
+_HELD = "The shard and the cloud stay up until Ctrl-C. In another terminal, as another cluster:"
+_PLAY_ON = "Play on yourself, each line in a terminal of its own; docs/playground.md goes on from there:"
+_LOOK_SECONDS = 0.5
 
 
 class Tempo(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +80,9 @@ _FAST = Tempo(
 
 def demo(
     fast: Annotated[bool, typer.Option("--fast", help="The same story in less than half a minute.")] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Leave shard and cloud running at the end, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Watch a shard serve four simulated clusters from a simulated cloud, live, for a minute or so.
 
@@ -83,7 +92,7 @@ def demo(
     screen = screen_on(console())
     folder = Path(tempfile.mkdtemp(prefix="bigfleet-demo-"))
     try:
-        uvloop.run(_play(_FAST if fast else _CALM, folder, screen))
+        uvloop.run(_play(_FAST if fast else _CALM, folder, screen, hold=hold))
     except StoryError as error:
         screen.close()
         leave("bigfleet demo", f"what was told did not come true: {error}; logs are in {folder}", 1)
@@ -95,7 +104,7 @@ def demo(
     shutil.rmtree(folder)
 
 
-async def _play(tempo: Tempo, folder: Path, screen: Screen) -> None:
+async def _play(tempo: Tempo, folder: Path, screen: Screen, *, hold: bool) -> None:
     """Build the stage, tell the story on it, and end every process, however the story ends."""
     began = asyncio.get_running_loop().time()
     cloud_address, address = (listen_address(f"unix:{folder}/{name}.sock") for name in ("cloud", "shard"))
@@ -129,17 +138,71 @@ async def _play(tempo: Tempo, folder: Path, screen: Screen) -> None:
                     tasks.create_task(stage.draw()),
                     *(tasks.create_task(SimOperator(each, address, None, waits).run()) for each in clusters.values()),
                 ]
-                screen.tell(stage.seconds, _WELCOME.format(address=address))
+                screen.tell(stage.seconds, _WELCOME.format(bigfleetctl=_program("bigfleetctl"), address=address))
                 await shard.start()
                 await tell(stage)
-                await shard.stop()
+                if hold:
+                    stage.say("The end. All that was told was checked while it was told.")
+                    await _hold(stage, screen, shard, str(address))
+                else:
+                    await shard.stop()
                 for task in background:
                     task.cancel()
         except ExceptionGroup as group:
             if untrue := group.subgroup(StoryError):
                 raise _first(untrue) from None
             raise
-        stage.say("The end. All that was told was checked while it was told, and the shard has stopped in order.")
+        if hold:
+            stage.say("Stopped.")
+        else:
+            stage.say("The end. All that was told was checked while it was told, and the shard has stopped in order.")
+            stage.say(_PLAY_ON)
+            for command in _commands(""):
+                screen.offer(command)
+
+
+async def _hold(stage: DemoStage, screen: Screen, shard: ShardProcess, address: str) -> None:
+    """Leave everything running until a person ends it; StoryError where the shard ends before that."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stage.say(_HELD)
+    for command in _commands(address):
+        screen.offer(command)
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await stop.wait()
+                break
+        shard.check()
+
+
+def _commands(address: str) -> list[str]:
+    """What a reader can paste: against the shard at this address, or from a start of its own where there is none."""
+    bigfleet, bigfleetctl = _program("bigfleet"), _program("bigfleetctl")
+    shard = f" --shard {shlex.quote(address)}" if address else ""
+    requests = _pasted(_file("requests.yaml"))
+    return [
+        *([] if address else [f"{bigfleet} all-in-one"]),
+        f"{bigfleet} dev demand {requests} --cluster mine{shard}",
+        f"{bigfleetctl} needs --cluster mine{shard}",
+        f"{bigfleetctl} status{shard}",
+    ]
+
+
+def _program(name: str) -> str:
+    """How a reader starts a program: by its name where the shell finds it, else by the path beside this one."""
+    beside = Path(sys.argv[0]).with_name(name)
+    found = shutil.which(name)
+    if not beside.is_file() or (found is not None and Path(found).resolve() == beside.resolve()):
+        return name
+    return _pasted(beside)
+
+
+def _pasted(path: Path) -> str:
+    """A path for a shell, from this folder on where it lies below."""
+    whole = path.absolute()
+    return shlex.quote(str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole))
 
 
 def _cloud(tempo: Tempo) -> CloudConfig:

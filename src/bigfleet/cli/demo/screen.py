@@ -48,6 +48,9 @@ class Screen(Protocol):
     def tell(self, seconds: float, text: str, *, loud: bool = False) -> None:
         """Print a sentence of the story, which stays; a `loud` one begins an act."""
 
+    def offer(self, command: str) -> None:
+        """Print a command that a person may paste, on a line of its own that is not wrapped."""
+
     def did(self, seconds: float, line: str) -> None:
         """Show one line about what the shard did."""
 
@@ -74,6 +77,9 @@ class _Lines:
         if loud:
             self._console.print()
         self._print(seconds, text)
+
+    def offer(self, command: str) -> None:
+        self._console.print(f"    {command}", soft_wrap=True)
 
     def did(self, seconds: float, line: str) -> None:
         self._print(seconds, f"  {line}")
@@ -114,6 +120,9 @@ class _Picture:
 
     def tell(self, seconds: float, text: str, *, loud: bool = False) -> None:
         self._console.print(Text(f"{seconds:5.1f} s  {text}", style="bold" if loud else ""))
+
+    def offer(self, command: str) -> None:
+        self._console.print(Text(f"    {command}"), soft_wrap=True)
 
     def did(self, seconds: float, line: str) -> None:
         self._did.append(f"{seconds:5.1f} s  {line}")
