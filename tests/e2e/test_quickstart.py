@@ -3,49 +3,20 @@
 import os
 import subprocess
 import sys
-import time
-import uuid
 from pathlib import Path
 
 import pytest
 
 from bigfleet.sim.controlplane.programs.binaries import Binaries
-from tests.shared.page import Shell, marked, missing, nothing_stays, steps
+from tests.shared.page import missing, run_page
 
 pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "quickstart.md"
-_GONE_SECONDS = 30.0
-
-
-def _checkout(folder: Path) -> Path:
-    """This checkout, but for what is built in it."""
-    made = folder / "checkout"
-    made.mkdir()
-    for each in ROOT.iterdir():
-        if each.name != "build":
-            (made / each.name).symlink_to(each)
-    return made
 
 
 def test_every_command_of_the_page_does_what_it_promises(tmp_path: Path, binaries: Binaries) -> None:
-    page = steps(PAGE.read_text())
-    assert len(page) > 10
-    mark = uuid.uuid4().hex
-    with nothing_stays(mark):
-        # The cluster's name is the user's own otherwise, and somebody may be reading the page just now.
-        shell = Shell(_checkout(tmp_path), mark, {"XDG_STATE_HOME": str(tmp_path / "state")})
-        for step in page:
-            printed = shell.run(step.commands)
-            line = missing(step.promised, printed)
-            assert line is None, f"the page promises\n{line}\nbelow\n{step.commands}\nbut it says\n{printed}"
-        assert shell.close() == 0
-        # What was killed takes a moment to be gone.
-        end = time.monotonic() + _GONE_SECONDS
-        while (left := marked(mark)) and time.monotonic() < end:
-            time.sleep(0.1)
-        assert left == []
+    run_page(ROOT, "docs/quickstart.md", tmp_path)
 
 
 @pytest.mark.parametrize(

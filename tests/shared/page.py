@@ -1,9 +1,13 @@
 """A page of the documentation as a reader uses it: commands pasted into one shell, and what the page shows of them."""
 
+import fcntl
 import os
 import re
 import signal
 import subprocess
+import sys
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,9 +17,29 @@ import msgspec
 
 # The variable by which the processes of a page are known, however they were started.
 _MARK = "BIGFLEET_PAGE"
+_GONE_SECONDS = 30.0
+_LOOK_SECONDS = 0.1
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(?:<!-- needs: ([^\n]*) -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _AGE = re.compile(r"\d+s")
+
+COMMANDS = "bash"
+"""The language of a block that a reader pastes."""
+
+PROMISE = "text"
+"""The language of a block that shows what the commands right above it print. Elsewhere such a block is only shown."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One fenced block of a page."""
+
+    language: str
+    text: str
+    needs: str
+    """What its commands need that a test has not, as the comment before the block says; empty: they are run."""
+    line: int
+    follows: bool
+    """Whether nothing but an empty line stands between it and the block before."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -25,17 +49,30 @@ class Step(msgspec.Struct, frozen=True):
     promised: tuple[str, ...] = ()
 
 
+def blocks(page: str) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    found: list[Block] = []
+    end = 0
+    for match in _BLOCK.finditer(page):
+        needs, language, text = match.groups("")
+        line = page.count("\n", 0, match.start()) + 1
+        found.append(Block(language, text, needs, line, follows=not page[end : match.start()].strip()))
+        end = match.end()
+    return found
+
+
 def steps(page: str) -> list[Step]:
-    """All that a reader pastes, in order."""
+    """All that a reader pastes, in order, but for what needs more than a test has."""
     found: list[Step] = []
-    for language, text in _FENCE.findall(page):
-        if language in ("bash", "console"):
-            found.append(Step(text))
-        else:
-            assert language == "text", f"a block is neither for the shell nor what it says: {text}"
+    before = ""
+    for block in blocks(page):
+        if block.language == COMMANDS and not block.needs:
+            found.append(Step(block.text))
+        elif block.language == PROMISE and block.follows and before == COMMANDS:
             # A line of nothing but `…` stands for as many as there are, or none.
-            promised = tuple(line for line in text.splitlines() if line.strip(" …"))
+            promised = tuple(line for line in block.text.splitlines() if line.strip(" …"))
             found[-1] = Step(found[-1].commands, promised)
+        before = "" if block.needs else block.language
     return found
 
 
@@ -117,3 +154,41 @@ def nothing_stays(mark: str) -> Iterator[None]:
         for pid in marked(mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def default_ports() -> Iterator[None]:
+    """Have the ports that programs listen on unless told otherwise, which one page at a time can have."""
+    with (Path(tempfile.gettempdir()) / f"bigfleet-pages-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def checkout(root: Path, folder: Path) -> Path:
+    """A checkout for a page to write in: all of this one, but for what is built in it."""
+    made = folder / "checkout"
+    made.mkdir()
+    for each in root.iterdir():
+        if each.name != "build":
+            (made / each.name).symlink_to(each)
+    return made
+
+
+def run_page(root: Path, name: str, folder: Path, **environment: str) -> None:
+    """Run a page from top to bottom in one shell, with what it promises; nothing that it started may be left."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    mark = uuid.uuid4().hex
+    with nothing_stays(mark):
+        # State is the user's own otherwise, and somebody may be reading the page just now.
+        own = {"XDG_STATE_HOME": str(folder / "state"), "PATH": path}
+        shell = Shell(checkout(root, folder), mark, {**own, **environment})
+        for step in steps((root / name).read_text()):
+            printed = shell.run(step.commands)
+            line = missing(step.promised, printed)
+            assert line is None, f"{name} promises\n{line}\nbelow\n{step.commands}\nbut it says\n{printed}"
+        assert shell.close() == 0
+        # What was killed takes a moment to be gone.
+        end = time.monotonic() + _GONE_SECONDS
+        while (left := marked(mark)) and time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
+        assert left == []
