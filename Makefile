@@ -8,7 +8,10 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
+# When make began, for the demo to say how long a newcomer waited.
+BEGAN := $(shell date +%s)
 ONLY ?=
 TARGET ?=
 PROFILE ?=
@@ -26,17 +29,24 @@ endef
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml constraints.txt
+# What running needs. Nothing is compiled to bytecode ahead: that takes longer than the demo's first act.
+$(RUNTIME): pyproject.toml constraints.txt
 	$(call say,setting up $(VENV) (once; pins in constraints.txt))
 	@[ -n "$(PYTHON)" ] || { echo "make: no Python 3.11 or newer with its venv module was found; install one (Debian: python3 python3-venv) or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .
+	@touch $@
+
+# What development needs besides.
+$(STAMP): $(RUNTIME)
+	$(call say,adding the tools of development to $(VENV) (once))
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## watch a shard serve simulated clusters from a simulated cloud, live
+demo: $(RUNTIME) ## watch a shard serve simulated clusters from a simulated cloud, live
 	$(call say,bigfleet demo)
-	@$(BIN)/bigfleet demo
+	@BIGFLEET_DEMO_BEGAN=$(BEGAN) $(BIN)/bigfleet demo
 
 .PHONY: warm-up
 warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes once, a second after that)

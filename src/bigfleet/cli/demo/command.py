@@ -2,11 +2,13 @@
 
 import asyncio
 import math
+import os
 import shlex
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from contextlib import AsyncExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -140,6 +142,7 @@ async def _play(tempo: Tempo, folder: Path, screen: Screen, *, hold: bool) -> No
                 ]
                 screen.tell(stage.seconds, _WELCOME.format(bigfleetctl=_program("bigfleetctl"), address=address))
                 await shard.start()
+                stage.say(_waited(stage.seconds))
                 await tell(stage)
                 if hold:
                     stage.say("The end. All that was told was checked while it was told.")
@@ -159,6 +162,14 @@ async def _play(tempo: Tempo, folder: Path, screen: Screen, *, hold: bool) -> No
             stage.say(_PLAY_ON)
             for command in _commands(""):
                 screen.offer(command)
+
+
+def _waited(playing: float) -> str:
+    """How long whoever asked for the demo has waited for its first act."""
+    began = os.environ.get("BIGFLEET_DEMO_BEGAN", "")
+    if not began.isdigit():
+        return f"The shard serves after {playing:.1f} s."
+    return f"The shard serves: {max(0, round(time.time() - int(began)))} s since `make demo`, set-up included."
 
 
 async def _hold(stage: DemoStage, screen: Screen, shard: ShardProcess, address: str) -> None:
