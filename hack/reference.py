@@ -21,7 +21,7 @@ from bigfleet.cli.ctl import bigfleetctl as bigfleetctl_cli
 from bigfleet.model.machine import ASKS, EDGES, INVARIANTS, TRANSITIONAL, UNASKED, MachineState
 from bigfleet.operator.config import OperatorConfig
 from bigfleet.shard.config import Config, flag, plain
-from bigfleet.telemetry.families import Declared, MetricTable
+from bigfleet.telemetry.metric_types import Declared, MetricTable
 from bigfleet.telemetry.metrics import (
     CoordinatorMetrics,
     OperatorMetrics,

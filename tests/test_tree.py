@@ -1,4 +1,4 @@
-"""The tests' own tree: files of a size to read, and helpers that come one way."""
+"""The tree itself: folders and files of a size to read, and helpers of tests that come one way."""
 
 import ast
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 600
+MOST_MODULES = 12
 FILES = sorted((ROOT / "tests").rglob("*.py"))
 
 
@@ -56,3 +57,9 @@ def test_what_no_test_may_import_is_found(line: str) -> None:
 def test_no_bench_imports_a_test() -> None:
     modules = [module for path in (ROOT / "bench").rglob("*.py") for module in imported(path.read_text())]
     assert [module for module in modules if module.partition(".")[0] == "tests"] == []
+
+
+def test_no_folder_of_the_source_has_more_than_a_dozen_modules() -> None:
+    folders = {path.parent for path in (ROOT / "src/bigfleet").rglob("*.py") if "v1alpha1" not in path.parts}
+    counts = {folder: len([each for each in folder.glob("*.py") if each.name != "__init__.py"]) for folder in folders}
+    assert {folder.name: count for folder, count in counts.items() if count > MOST_MODULES} == {}

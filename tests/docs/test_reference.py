@@ -81,7 +81,7 @@ def test_a_page_about_the_internals_is_there_and_in_their_index(name: str) -> No
 
 
 def test_a_metric_that_nobody_reads_is_refused(reference: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigfleet.telemetry.families import MetricTable, gauge
+    from bigfleet.telemetry.metric_types import MetricTable, gauge
 
     class More(MetricTable):
         """One more program."""

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from bigfleet.telemetry.families import Family, LabelValueError, MetricTable
+from bigfleet.telemetry.metric_types import Family, LabelValueError, MetricTable
 from bigfleet.telemetry.metrics import (
     CoordinatorMetrics,
     OperatorMetrics,

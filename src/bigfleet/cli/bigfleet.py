@@ -5,10 +5,11 @@ from typing import Annotated, NoReturn
 import typer
 
 import bigfleet
-from bigfleet.cli import dev, provider, providerkit
+from bigfleet.cli import provider, providerkit
 from bigfleet.cli.all_in_one import ALL_IN_ONE_EPILOG, all_in_one
 from bigfleet.cli.conformance import CONFORMANCE_EPILOG, conformance
 from bigfleet.cli.demo.command import DEMO_EPILOG, demo
+from bigfleet.cli.dev.clusters import app as dev
 from bigfleet.cli.operator import OPERATOR_EPILOG, operator
 from bigfleet.cli.pod_controller import POD_CONTROLLER_EPILOG, pod_controller
 from bigfleet.cli.program import InputError, run
@@ -26,7 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(provider.app)
 app.add_typer(providerkit.app)
-app.add_typer(dev.app)
+app.add_typer(dev)
 app.command(epilog=DEMO_EPILOG)(demo)
 app.command("all-in-one", epilog=ALL_IN_ONE_EPILOG)(all_in_one)
 app.command(epilog=SHARD_EPILOG)(shard)

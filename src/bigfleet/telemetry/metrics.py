@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType, MachineState
-from bigfleet.telemetry.families import (
+from bigfleet.telemetry.metric_types import (
     Label,
     MetricTable,
     counter,

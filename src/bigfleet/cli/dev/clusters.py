@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 import uvloop
 
-from bigfleet.cli.demand import DEMAND_EPILOG, demand
+from bigfleet.cli.dev.demand import DEMAND_EPILOG, demand
 from bigfleet.cli.program import leave
 from bigfleet.sim.controlplane import places
 from bigfleet.sim.controlplane.errors import ControlPlaneError
