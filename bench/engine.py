@@ -1,6 +1,6 @@
 """The engine: how long a decision on a fleet of the catalogue takes, what the engine holds, how fast it takes changes.
 
-Shapes and budgets are those of engine.md section 11. BIGFLEET_BENCH_SHAPES=5k,50k,500k,5m chooses among the shapes. The
+Shapes and budgets are those of engine section 11. BIGFLEET_BENCH_SHAPES=5k,50k,500k,5m chooses among the shapes. The
 shape 5m takes many minutes and ten gigabytes to generate, so it is measured only if it is named.
 """
 

@@ -1,4 +1,4 @@
-"""What the engine's purchases cost (law 8 of engine.md), beside a lower bound and beside two simpler rules.
+"""What the engine's purchases cost (engine law 8), beside a lower bound and beside two simpler rules.
 
 The bound is a linear program in which machines and pods may be cut anywhere, but a pod may only be put on types of
 machine that could hold it whole.

@@ -25,7 +25,7 @@ from bigfleet.model.machine import (
 S = MachineState
 HOST = Host("sim", "i-1")
 
-# Written from contract.md's life cycle and protocol.md 1, not from the tables under test.
+# Written from contract.md's life cycle and protocol rule 1, not from the tables under test.
 LEGAL_CALLS = {
     (Call.CREATE, S.SPECULATIVE, False): S.CREATING,
     (Call.CONFIGURE, S.IDLE, True): S.CONFIGURING,
@@ -37,7 +37,7 @@ LEGAL_CALLS = {
     (Call.CREATE, S.FAILED, False): S.CREATING,
 }
 
-# From contract.md's life cycle, then the ways out of Failed, then protocol.md 2.
+# From contract.md's life cycle, then the ways out of Failed, then protocol rule 2.
 LEGAL_EDGES = {
     *itertools.pairwise((S.SPECULATIVE, S.CREATING, S.IDLE, S.CONFIGURING, S.CONFIGURED, S.DRAINING, S.IDLE)),
     *itertools.pairwise((S.IDLE, S.DELETING, S.SPECULATIVE)),

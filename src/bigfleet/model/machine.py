@@ -88,7 +88,7 @@ ASKS: tuple[LegalCall, ...] = (
     LegalCall(Call.CONFIGURE, _S.IDLE, Presence.SET, _S.CONFIGURING, _S.CONFIGURED),
     LegalCall(Call.DRAIN, _S.CONFIGURED, Presence.SET, _S.DRAINING, _S.IDLE),
     LegalCall(Call.DELETE, _S.IDLE, Presence.SET, _S.DELETING, _S.SPECULATIVE),
-    # The ways out of Failed (protocol.md 1).
+    # The ways out of Failed (protocol rule 1).
     LegalCall(Call.DRAIN, _S.FAILED, Presence.SET, _S.DRAINING, _S.IDLE),
     LegalCall(Call.DELETE, _S.FAILED, Presence.ANY, _S.DELETING, _S.SPECULATIVE),
     LegalCall(Call.CREATE, _S.FAILED, Presence.EMPTY, _S.CREATING, _S.IDLE),
@@ -129,7 +129,7 @@ UNASKED: frozenset[tuple[MachineState, MachineState]] = frozenset(
     | {(state, _S.FAILED) for state in HOSTED}
     | {(state, _S.SPECULATIVE) for state in HOSTED | {_S.FAILED}}
 )
-"""Changes that a provider may show though nobody asked: taken back, broken, host gone (protocol.md 2)."""
+"""Changes that a provider may show though nobody asked: taken back, broken, host gone (protocol rule 2)."""
 
 EDGES: frozenset[tuple[MachineState, MachineState]] = frozenset(
     {(ask.source, ask.via) for ask in ASKS}

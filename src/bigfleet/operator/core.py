@@ -1,6 +1,6 @@
 """The heart of the operator: it takes what the watches show and the shard says, and passes it to the parts.
 
-Roll-ups are made here. None is made before every watch has listed everything (protocol.md 24), and none without a
+Roll-ups are made here. None is made before every watch has listed everything (protocol rule 24), and none without a
 session.
 """
 

@@ -1,4 +1,4 @@
-"""The stream to the shard: dialled, kept and dialled again, for as long as this operator leads (protocol.md 21, 24).
+"""The stream to the shard: dialled, kept and dialled again, for as long as this operator leads (protocol rules 21, 24).
 
 Reading and writing never wait for each other. A shard that the cluster is not bound to refuses it with the address of
 the shard that it is bound to. That address is dialled next; when it refuses too or does not answer, the configured

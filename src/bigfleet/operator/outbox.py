@@ -1,7 +1,7 @@
 """The frames that wait to be sent in a session, in order. A newer roll-up replaces one that still waits.
 
-Reading from the shard never waits for the outbox (protocol.md 21). The outbox is bounded: when the shard takes nothing
-for too long, the session ends, and the next session says again what matters.
+Reading from the shard never waits for the outbox (protocol rule 21). The outbox is bounded: when the shard takes
+nothing for too long, the session ends, and the next session says again what matters.
 """
 
 import asyncio

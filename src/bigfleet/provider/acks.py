@@ -1,4 +1,4 @@
-"""Whether the machine in an ack is as the call asked (protocol.md 3)."""
+"""Whether the machine in an ack is as the call asked (protocol rule 3)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

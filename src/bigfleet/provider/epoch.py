@@ -1,4 +1,4 @@
-"""A shard's epoch: a number in a small file that each start raises, on disk before it is used (protocol.md 10).
+"""A shard's epoch: a number in a small file that each start raises, on disk before it is used (protocol rule 10).
 
 The file has four lines that a person can read. A checksum tells a mistake or a torn write from an epoch:
 

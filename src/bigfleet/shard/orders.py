@@ -38,7 +38,7 @@ class EndStream(msgspec.Struct, frozen=True):
 
 
 class StandDown(msgspec.Struct, frozen=True):
-    """Another process is this shard: make no call, close all sessions, stay up and not ready (protocol.md 10)."""
+    """Another process is this shard: make no call, close all sessions, stay up and not ready (protocol rule 10)."""
 
     reason: str
 

@@ -79,7 +79,7 @@ class Row:
         self.spread = any(s.when_unsatisfiable is hard for s in need.profile.spread)
 
     def place(self) -> tuple[int, int, int, int, str, str, str]:
-        """The sort key of the row among those of its cluster (engine.md section 4)."""
+        """The sort key of the row among those of its cluster (engine section 4)."""
         profile = self.need.profile
         text = ",".join(f"{name}={amount}" for name, amount in self.key.unit)
         ranks = (-profile.priority, -profile.interruption, -profile.reclamation, -unit_size(self.key.unit))

@@ -108,7 +108,7 @@ def leaves_all_covered(picture: Picture, cluster: str, head: list[Machine]) -> b
 
 
 def rail_of(picture: Picture, cluster: Cluster) -> int:
-    """Section 9: "at most max(1, 5 % of its Configured)", protocol.md 17: per 10 s, and at most 25 % (at least one)
+    """Section 9: "at most max(1, 5 % of its Configured)", protocol rule 17: per 10 s, and at most 25 % (at least one)
     drains for reclaim at once.
     """
     policy = picture.facts.policy

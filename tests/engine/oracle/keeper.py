@@ -77,7 +77,7 @@ def arrived(before: tuple[Need, ...], after: tuple[Need, ...]) -> tuple[Need, ..
     """The rows of `after` with arrivals as a shard counts them that had seen `before`.
 
     A row that stays keeps its arrival. The new rows of one roll-up share one, and each roll-up's is later than all
-    before it (section 4, protocol.md 19).
+    before it (section 4, protocol rule 19).
     """
     known: dict[tuple[str, ModelKey], int] = {}
     for need in before:

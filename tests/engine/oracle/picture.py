@@ -38,7 +38,7 @@ def binding_of(machine: Machine) -> Binding | None:
     """Section 5: "Capacity counts for a cluster if and only if it is bound to it".
 
     Configured, Configuring, and what this shard has committed. A machine that never became Ready has stopped counting
-    (protocol.md 16). A machine without a stamp counts as the oldest binding.
+    (protocol rule 16). A machine without a stamp counts as the oldest binding.
     """
     own = (machine.stamp.fingerprint, machine.stamp.unit, machine.stamp.group) if machine.stamp else None
     number = machine.stamp.number if machine.stamp else 0

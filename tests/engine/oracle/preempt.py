@@ -154,7 +154,7 @@ def standing(picture: Picture, machine: Machine) -> Standing:
     cluster = picture.facts.clusters.get(machine.cluster)
     if cluster is None or not cluster.reported:
         if machine.stamp is None:
-            return UNTOUCHABLE  # protocol.md 12: an unstamped machine of such a cluster counts as PINNED
+            return UNTOUCHABLE  # protocol rule 12: an unstamped machine of such a cluster counts as PINNED
         stamp = machine.stamp
         pinned = PINNED in (stamp.interruption, stamp.reclamation)
         result = Standing(True, stamp.priority, stamp.interruption, stamp.reclamation, pinned)

@@ -41,7 +41,7 @@ class Mark:
 @dataclass(frozen=True)
 class File:
     """The shard's local file. Beside what engine.md names (arrivals, since-times, marks) a decision also depends on
-    hold-outs (protocol.md 8 puts them here), on what the rail has sent in its window, and on the drains seen.
+    hold-outs (protocol rule 8 puts them here), on what the rail has sent in its window, and on the drains seen.
 
     The counter of binding numbers is not in it: it goes on after the newest stamp that anybody shows.
     """

@@ -86,7 +86,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Unrequested:
-    """Highest priority and penalties among the pods without requests on a node (protocol.md 13)."""
+    """Highest priority and penalties among the pods without requests on a node (protocol rule 13)."""
 
     priority: int
     interruption: int = 0
@@ -159,8 +159,8 @@ class Cluster:
     partial: bool = False
     excess_since: int | None = None
     daemons: tuple[Daemon, ...] = ()
-    held_out: Mapping[str, int] = field(default_factory=dict)  # fingerprint -> not before (protocol.md 8)
-    reclaimed_in_window: int = 0  # reclaims sent in the present 10 s of the rail's clock (protocol.md 17)
+    held_out: Mapping[str, int] = field(default_factory=dict)  # fingerprint -> not before (protocol rule 8)
+    reclaimed_in_window: int = 0  # reclaims sent in the present 10 s of the rail's clock (protocol rule 17)
 
 
 @dataclass(frozen=True)

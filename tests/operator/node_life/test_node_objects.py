@@ -1,4 +1,4 @@
-"""Nodes left over go, Nodes in use stay, and the shard hears which have come up (protocol.md 16, 22)."""
+"""Nodes left over go, Nodes in use stay, and the shard hears which have come up (protocol rules 16, 22)."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Acquire: what a need buys from the free pool, machine after machine. Compiled; section 5.
+"""Acquire: what a need buys from the free pool, machine after machine. Compiled; engine section 5.
 
 `again` says that needs are being served again in phase 2, and may then buy what later needs have bought.
 """

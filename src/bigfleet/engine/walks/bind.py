@@ -1,4 +1,4 @@
-"""Binding a machine to the cluster of a need, and taking a machine from its cluster. Compiled; section 5."""
+"""Binding a machine to the cluster of a need, and taking a machine from its cluster. Compiled; engine section 5."""
 
 from bigfleet.engine.codes import DELETING, PODS_DIM, SPECULATIVE
 from bigfleet.engine.heap import columns as c

@@ -1,4 +1,4 @@
-"""Capacity: what a machine holds for a need, untouched or as full as it is now. Compiled; section 3.
+"""Capacity: what a machine holds for a need, untouched or as full as it is now. Compiled; engine section 3.
 
 "Untouched" means that only the daemons of the need's cluster run on the machine.
 """

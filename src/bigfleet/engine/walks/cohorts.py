@@ -1,4 +1,6 @@
-"""Cohorts of the free pool: what they cost, which a need prefers, drawing machines from them. Compiled; section 5.
+"""Cohorts of the free pool: what they cost, which a need prefers, drawing machines from them.
+
+Compiled; engine section 5.
 
 Spares are cohorts of one machine each, made for every machine that is bought. While needs are served again, an earlier
 need may buy such a machine from the later one that has it.

@@ -1,4 +1,4 @@
-"""Credit: what a need takes from the machines that count for its cluster. Compiled; sections 3, 5 and 6.
+"""Credit: what a need takes from the machines that count for its cluster. Compiled; engine sections 3, 5 and 6.
 
 Rows with hard spreads are credited in `spread`; the domain of a gang is chosen in `gang`.
 """

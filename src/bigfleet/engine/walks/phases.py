@@ -1,4 +1,4 @@
-"""The three phases over all needs and clusters: what Python calls. Compiled; sections 5, 7 and 8.
+"""The three phases over all needs and clusters: what Python calls. Compiled; engine sections 5, 7 and 8.
 
 Phase 1 credits and acquires. Phase 2 serves unmet needs again, with victims. Phase 3 asks what may be given back.
 """

@@ -1,4 +1,4 @@
-"""Serve: one need gets what it takes and buys, a gang in one domain. Compiled; sections 5 and 6.
+"""Serve: one need gets what it takes and buys, a gang in one domain. Compiled; engine sections 5 and 6.
 
 For a gang that its own machines in one domain hold whole, no domain is chosen: nothing outranks that one.
 """

@@ -1,4 +1,7 @@
-"""Victims: machines of other clusters that a need may preempt, in the order in which they go. Compiled; section 7."""
+"""Victims: machines of other clusters that a need may preempt, in the order in which they go.
+
+Compiled; engine section 7.
+"""
 
 from bigfleet.engine.codes import COMMITTED, CONFIGURED, EMPTY, PINNED, PROTECTED, STAMPED, UNREQUESTED, ZERO_BUCKET
 from bigfleet.engine.heap import columns as c

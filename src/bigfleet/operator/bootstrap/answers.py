@@ -1,4 +1,4 @@
-"""Answers to bootstrap requests: the user data with which one machine joins, or an error (protocol.md 15, 22).
+"""Answers to bootstrap requests: the user data with which one machine joins, or an error (protocol rules 15, 22).
 
 Every answer is made anew from the template, the cluster's facts and the request's own token. So a request that is asked
 twice gets the same answer, even from an operator that has restarted; the shard takes the first.

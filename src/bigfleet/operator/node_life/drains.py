@@ -1,4 +1,4 @@
-"""Drains as a state machine without I/O: cordon, acknowledge, evict, report (protocol.md 14, 22).
+"""Drains as a state machine without I/O: cordon, acknowledge, evict, report (protocol rules 14, 22).
 
 What must survive the operator is written on the Node, in the same patch as the cordon. A drain is about one Node, known
 by its UID, and ends when that Node does. `next` says what is to be done for a node now; `drain_work` does it and tells

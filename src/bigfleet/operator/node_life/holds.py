@@ -1,6 +1,6 @@
 """A node that is held for an instruction: what is written on the Node, and which pods keep the node from being empty.
 
-What is written on the Node survives the operator (protocol.md 22).
+What is written on the Node survives the operator (protocol rule 22).
 """
 
 from collections.abc import Sequence

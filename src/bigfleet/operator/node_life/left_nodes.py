@@ -1,4 +1,4 @@
-"""Nodes that are left from an earlier binding are deleted once their kubelets are surely gone (protocol.md 22).
+"""Nodes that are left from an earlier binding are deleted once their kubelets are surely gone (protocol rule 22).
 
 A kubelet renews its Node's Lease every 10 s. When a Lease has been watched for 60 s without a change, its kubelet is
 taken to be gone. Only changes count, timed by our own clock, because the kubelet's may be wrong. Every delete names the

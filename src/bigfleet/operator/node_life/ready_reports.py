@@ -1,4 +1,4 @@
-"""What the shard is told of Nodes: whether each machine's Node has come up in the present binding (protocol.md 16, 22).
+"""Tells the shard whether each machine's Node has come up in the present binding (protocol rules 16, 22).
 
 A Node counts if it was made after the machine's bootstrap request. The time of the request is that of its token's
 Secret, by the API server's clock, so an operator that restarts knows it too. Where there is no Secret, any Node counts:

@@ -2,7 +2,7 @@
 
 The shard counts what fits on machines in sums and units. The scheduler has reasons of its own: ports, volumes, where
 other pods sit. So a row whose pods stay Unschedulable is raised by as many units, and lowered again as nodes become
-empty (protocol.md 23).
+empty (protocol rule 23).
 """
 
 from collections import Counter

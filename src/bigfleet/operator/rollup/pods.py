@@ -1,7 +1,7 @@
 """The cluster's pods as the watch shows them: which node each is on, which found no place, which have no request.
 
-Of each pod only what is used is kept. Which nodes are empty, and which run pods without a request (protocol.md 13), is
-kept up to date pod by pod, so that a roll-up need not walk all pods.
+Of each pod only what is used is kept. Which nodes are empty, and which run pods without a request (protocol rule 13),
+is kept up to date pod by pod, so that a roll-up need not walk all pods.
 """
 
 from collections.abc import Callable, Iterable, Sequence

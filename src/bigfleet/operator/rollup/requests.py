@@ -2,7 +2,7 @@
 
 Only what is needed of a request is kept, so that a quarter of a million fit in little memory. A request that cannot
 become demand is left out of the rows, and its owner is told once for each problem; its pod counts as one without a
-request (protocol.md 20).
+request (protocol rule 20).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The roll-up: everything that the cluster asks for at one moment (protocol.md 13, 20, 23)."""
+"""The roll-up: everything that the cluster asks for at one moment (protocol rules 13, 20, 23)."""
 
 from collections import Counter
 from collections.abc import Callable, Collection

@@ -99,13 +99,13 @@ class AdminAnswers(Protocol):
         """Every cluster that the shard knows, forgotten ones that still have machines among them."""
 
     async def pause(self, reason: str) -> bool:
-        """Send no mutating call and no new instruction (protocol.md 18). Returns whether it was paused before."""
+        """Send no mutating call and no new instruction (protocol rule 18). Returns whether it was paused before."""
 
     async def resume(self) -> bool:
         """Act again. Returns whether the shard was paused before."""
 
     async def forget(self, cluster_id: str) -> int:
-        """Withdraw a cluster's demand (protocol.md 11), or raise ForgetError. Returns how many machines it has."""
+        """Withdraw a cluster's demand (protocol rule 11), or raise ForgetError. Returns how many machines it has."""
 
 
 class Admin(ShardAdminServicer):

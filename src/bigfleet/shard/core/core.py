@@ -279,7 +279,7 @@ class Core:
                 self.parts.pending_writes.cluster(cluster, demand.kept(cluster, now))
 
     def _poll(self, now: float) -> None:
-        """Look at machines that have been under way for long: a list that showed them may be lost (protocol.md 6)."""
+        """Look at machines that have been under way for long: a list that showed them may be lost (protocol rule 6)."""
         if now - self._polled < _POLL_SECONDS:
             return
         self._polled = now
@@ -307,7 +307,7 @@ class Core:
         return before
 
     def forget(self, cluster: str) -> int:
-        """Withdraw a cluster's demand for good (protocol.md 11). Returns how many machines will be given back."""
+        """Withdraw a cluster's demand for good (protocol rule 11). Returns how many machines will be given back."""
         self._reactions.after_demand(self.parts.demand.forget(cluster))
         machines = len(self.parts.machine_index.of(cluster))
         if not machines:

@@ -396,7 +396,7 @@ class Reactions:
                     parts.pending_writes.ready(machine_id, number)
 
     def _stand_down(self, reason: str) -> None:
-        """Another process is this shard (protocol.md 10)."""
+        """Another process is this shard (protocol rule 10)."""
         if self._parts.actuation.stand_down(reason):
             _log.error("shard_fenced", reason=reason, advice="end one of the two processes, then restart this one")
             self._parts.orders.append(StandDown(reason))

@@ -1,4 +1,4 @@
-"""What a shard must not do yet because it has just started (protocol.md 9)."""
+"""What a shard must not do yet because it has just started (protocol rule 9)."""
 
 from collections.abc import Iterable
 

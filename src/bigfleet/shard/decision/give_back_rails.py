@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 WINDOW_SECONDS = 10.0
-"""The rail limits reclaims in so many seconds, however many cycles there are in them (protocol.md 17)."""
+"""The rail limits reclaims in so many seconds, however many cycles there are in them (protocol rule 17)."""
 
 _TIMER_SLACK = 0.05
 """How much early a timer may fire. A cycle is as long as the window, so the window must not end just after a cycle."""
 
 GIVEN_UP_SECONDS = 30 * 60.0
-"""How long a machine that would not empty is no candidate (protocol.md 14)."""
+"""How long a machine that would not empty is no candidate (protocol rule 14)."""
 
 
 class GiveBackRails:

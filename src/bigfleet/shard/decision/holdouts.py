@@ -1,4 +1,4 @@
-"""Machines, needs and shapes that are no candidates for a while, because they just failed (protocol.md 8).
+"""Machines, needs and shapes that are no candidates for a while, because they just failed (protocol rule 8).
 
 Events in, not-before times out. Times are seconds on the caller's monotonic clock. The engine gets whole seconds,
 rounded up so that no hold-out ends early.
@@ -155,7 +155,7 @@ class HoldOuts:
 
     @classmethod
     def restored(cls, kept: KeptHoldOuts, now: float) -> "HoldOuts":
-        """The hold-outs of the file. Every time goes on from where it was then (protocol.md 19)."""
+        """The hold-outs of the file. Every time goes on from where it was then (protocol rule 19)."""
         holdouts = cls()
         holdouts._machines = _resumed(kept.machines, now)
         holdouts._needs = {cluster_id: _resumed(holds, now) for cluster_id, holds in kept.needs.items()}

@@ -1,4 +1,4 @@
-"""The roll-up guard (protocol.md 17): a cluster that suddenly wants next to nothing must say so more than once."""
+"""The roll-up guard (protocol rule 17): a cluster that suddenly wants next to nothing must say so more than once."""
 
 from collections.abc import Iterable
 

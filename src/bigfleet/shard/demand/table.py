@@ -1,7 +1,7 @@
 """What every cluster asks for, and how far that counts. Events in, effects out; no I/O and no clock of its own.
 
 A cluster's demand is the last roll-up that was accepted. This table decides which roll-up that is, when demand stops
-being live (protocol.md 11), how long a cluster has been away (12) and which nodes must be left alone (13). It is the
+being live (protocol rule 11), how long a cluster has been away (12) and which nodes must be left alone (13). It is the
 one owner of when and in which order rows were first seen (19).
 
 *Late roll-ups.* A stream keeps its order, so the roll-up that comes last is the newest. A roll-up is set aside as
@@ -298,7 +298,7 @@ class Demand:
         return 0 if cluster is None else cluster.first_seen.get(key, 0)
 
     def node(self, cluster_id: str, name: str) -> tuple[bool, Stakes | None]:
-        """Whether the node runs no pod; what is at stake on it in pods that no request speaks for (protocol.md 13)."""
+        """Whether the node runs no pod; what is at stake in its pods without a request (protocol rule 13)."""
         cluster = self._clusters.get(cluster_id)
         return (False, None) if cluster is None else (name in cluster.empty, cluster.unrequested.get(name))
 

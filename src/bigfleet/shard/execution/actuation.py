@@ -16,7 +16,7 @@ class Actuation:
         self.pause_reason = pause_reason
         #: Whether the shard is paused, by an admin or by flag.
         self.paused = paused or bool(pause_reason)
-        #: Why this process has stood down for another that is the same shard (protocol.md 10); empty if it has not.
+        #: Why this process has stood down for another that is the same shard (protocol rule 10); empty if it has not.
         self.stood_down = ""
         #: Whether the local file could be written when that was last tried.
         self.durable = True

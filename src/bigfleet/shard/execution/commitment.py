@@ -2,7 +2,7 @@
 
 A machine has at most one commitment. The commitment is durable before its first call, and counts as supply of its
 cluster from the decision on. It ends when the machine is seen where it was to go, when the machine cannot get there, or
-when the time is over. Its end never sets a machine's state (protocol.md 6, 9).
+when the time is over. Its end never sets a machine's state (protocol rules 6, 9).
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def resumed(commitment: Commitment, written: float, away: float, now: float) -> 
     """The commitment on the clock of a new life; `written` is when the file was written, on the old life's clock.
 
     A grace is shortened by the wall seconds since then, `away`, at most by what was left of the grace. Every other time
-    goes on from where it was when the file was written (protocol.md 19).
+    goes on from where it was when the file was written (protocol rule 19).
     """
     shift, left = now - written, commitment.deadline - written
     return msgspec.structs.replace(

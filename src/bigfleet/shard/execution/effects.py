@@ -127,7 +127,7 @@ class Held(enum.Enum):
     """Who is no candidate for a while, and why."""
 
     MACHINE = "machine"
-    """The machine failed, or its Node was not Ready in time (protocol.md 8)."""
+    """The machine failed, or its Node was not Ready in time (protocol rule 8)."""
     SHAPE = "shape"
     """The provider has no more machines of this type, zone and class."""
     CREATE = "create"
@@ -135,7 +135,7 @@ class Held(enum.Enum):
     NEED = "need"
     """The operator could not give user data for this need."""
     RECLAIM = "reclaim"
-    """The machine would not empty within the grace (protocol.md 14)."""
+    """The machine would not empty within the grace (protocol rule 14)."""
 
 
 class HoldOut(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class Fenced(msgspec.Struct, frozen=True):
 
     machine: str
     text: str
-    #: Whether the machine's call before that was fenced too: another process may be this shard (protocol.md 10).
+    #: Whether the machine's call before that was fenced too: another process may be this shard (protocol rule 10).
     stop: bool = False
 
 

@@ -53,7 +53,7 @@ class Lifecycle:
         fenced: set[str],
         blob_seconds: float,
     ) -> None:
-        """`fenced` are the machines whose last call was fenced, whoever made the call (protocol.md 10)."""
+        """`fenced` are the machines whose last call was fenced, whoever made the call (protocol rule 10)."""
         self._lookups, self._commitments, self._actuation = lookups, commitments, actuation
         self._fenced = fenced
         self._blob_seconds = blob_seconds
@@ -125,7 +125,7 @@ class Lifecycle:
 
     def not_live(self, cluster_id: str) -> list[Effect]:
         """The cluster's demand is not live, so commitments for it are dropped that no provider knows of; drains out of
-        it are dropped that no operator knows of either (protocol.md 11).
+        it are dropped that no operator knows of either (protocol rule 11).
         """
         dropped = [c.machine for c in self._commitments if c.cluster == cluster_id]
         dropped += [
@@ -163,7 +163,7 @@ class Lifecycle:
             return self._next_step.doubt(msgspec.structs.replace(commitment, doubted=since))
         effects: list[Effect] = []
         if problem is Problem.FENCED:
-            # Twice with fresh sequences: somebody newer goes by this shard's name (protocol.md 10).
+            # Twice with fresh sequences: somebody newer goes by this shard's name (protocol rule 10).
             effects.append(Fenced(machine_id, text, stop=machine_id in self._fenced))
             self._fenced.add(machine_id)
         elif problem is Problem.EXHAUSTED and commitment.step is Step.CREATE:
@@ -191,7 +191,7 @@ class Lifecycle:
         return [*effects, *self._next_step.advance(commitment, now)]
 
     def taken_back(self, machine_id: str, now: float) -> list[Effect]:
-        """The provider drains a machine unasked: the operator is told at once, or after a pause (protocol.md 2).
+        """The provider drains a machine unasked: the operator is told at once, or after a pause (protocol rule 2).
 
         A commitment to drain the same machine goes on with the provider's drain. A call on its way is waited for.
         """
@@ -224,7 +224,7 @@ class Lifecycle:
         return [effect for each in waiting for effect in self._next_step.advance(each, now)]
 
     def unanswered(self, cluster_id: str, now: float) -> list[RequestBlob | Instruct]:
-        """What the cluster's operator hears again when it connects, with the grace that remains (protocol.md 14)."""
+        """What the cluster's operator hears again when it connects, with the grace that remains (protocol rule 14)."""
         replayed: list[RequestBlob | Instruct] = []
         for each in self._commitments:
             if each.instruction_id and each.leaves == cluster_id:
@@ -236,7 +236,7 @@ class Lifecycle:
     def blob_answered(self, request_id: str, blob: bytes, ttl_seconds: int, now: float) -> list[Effect]:
         """User data arrived. It is used at once or not at all; only the first answer to a request counts.
 
-        User data that would expire while Configure may still run is asked for anew, once (protocol.md 15). A time to
+        User data that would expire while Configure may still run is asked for anew, once (protocol rule 15). A time to
         live of 0 seconds says nothing.
         """
         commitment = self._commitments.behind_request(request_id)
@@ -295,7 +295,7 @@ class Lifecycle:
 
     def held(self) -> list[Effect]:
         """Actuation is held from now on: drains that no provider knows of are cancelled; every other commitment stays
-        in its step (protocol.md 18).
+        in its step (protocol rule 18).
         """
         early = [commitment for commitment in self._commitments if _is_early_drain(commitment)]
         return [effect for each in early for effect in self._next_step.end(each, Outcome.DROPPED, PAUSED)]
@@ -319,7 +319,7 @@ class Lifecycle:
         return effects
 
     def restore(self, commitments: Iterable[Commitment], now: float) -> list[Effect]:
-        """Take up commitments of an earlier life. A Get comes before anything is done for each (protocol.md 9)."""
+        """Take up commitments of an earlier life. A Get comes before anything is done for each (protocol rule 9)."""
         effects: list[Effect] = []
         for commitment in commitments:
             if self._actuation.held and _is_early_drain(commitment):

@@ -61,7 +61,7 @@ class ExecutionLookups(Protocol):
         """Whether the cluster's operator is connected."""
 
     def may_bypass(self, cluster_id: str, now: float) -> bool:
-        """Whether the operator has been away so long that its machines are drained without it (protocol.md 12)."""
+        """Whether the operator has been away so long that its machines are drained without it (protocol rule 12)."""
 
     def reports_drained(self, cluster_id: str) -> bool:
         """Whether that operator says when a node is empty."""
@@ -82,7 +82,7 @@ class NextStep:
         if machine is None:
             return self.end(commitment, Outcome.DROPPED, "the machine is gone")
         if self._actuation.held:
-            # A Get may show that a drain never reached the provider. Such a drain is cancelled (protocol.md 18).
+            # A Get may show that a drain never reached the provider. Such a drain is cancelled (protocol rule 18).
             undone = commitment.step is Step.DOUBT and _is_running(machine, commitment.leaves)
             return self.end(commitment, Outcome.DROPPED, PAUSED) if undone else []
         commitment, effects = self._take_back(commitment, machine)
@@ -163,15 +163,15 @@ class NextStep:
         return [*effects, Ended(commitment, outcome, detail)]
 
     def give_up(self, commitment: Commitment, text: str) -> list[Effect]:
-        """End the drain of a machine that would not empty. It is no candidate for a while (protocol.md 14)."""
+        """End the drain of a machine that would not empty. It is no candidate for a while (protocol rule 14)."""
         return [HoldOut(Held.RECLAIM, commitment), *self.end(commitment, Outcome.GIVEN_UP, text)]
 
     def time_out(self, commitment: Commitment, text: str) -> list[Effect]:
-        """End a commitment that has taken too long. The machine's state is not touched (protocol.md 6)."""
+        """End a commitment that has taken too long. The machine's state is not touched (protocol rule 6)."""
         return [HoldOut(Held.MACHINE, commitment), *self.end(commitment, Outcome.TIMEOUT, text)]
 
     def _take_back(self, commitment: Commitment, machine: Machine) -> tuple[Commitment, list[Effect]]:
-        """Withdraw what operators were asked that the machine's present state has overtaken (protocol.md 14, 15)."""
+        """Withdraw what operators were asked that the machine's present state has overtaken (protocol rules 14, 15)."""
         effects: list[Effect] = []
         kept = commitment
         if commitment.request_id and machine.state is not _S.IDLE:

@@ -1,4 +1,4 @@
-"""The way out of Failed (protocol.md 1), machine by machine and for ever. Events in, effects out; no I/O.
+"""The way out of Failed (protocol rule 1), machine by machine and for ever. Events in, effects out; no I/O.
 
 A round begins a while after the machine was seen Failed. Where the machine's Node was Ready, its operator empties the
 node first. Then one call is made and, if the provider will not have that one, another. A round in which a call was made
@@ -47,7 +47,7 @@ class RecoveryLookups(Protocol):
         """Whether the cluster's operator is connected."""
 
     def may_bypass(self, cluster_id: str, now: float) -> bool:
-        """Whether the operator has been away so long that its machines are drained without it (protocol.md 12)."""
+        """Whether the operator has been away so long that its machines are drained without it (protocol rule 12)."""
 
     def reports_drained(self, cluster_id: str) -> bool:
         """Whether that operator says when a node is empty."""
@@ -59,7 +59,7 @@ class RecoveryLookups(Protocol):
         """Whether the machine may be acted on at all."""
 
     def may_act(self) -> bool:
-        """Whether the local file can be written and nobody else is this shard (protocol.md 9, 10)."""
+        """Whether the local file can be written and nobody else is this shard (protocol rules 9, 10)."""
 
     def new_id(self) -> str:
         """A fresh id for an instruction."""
@@ -115,7 +115,7 @@ class Recovery:
     def __init__(
         self, lookups: RecoveryLookups, requests: OperatorRequests, actuation: Actuation, fenced: set[str]
     ) -> None:
-        """`fenced` are the machines whose last call was fenced, whoever made the call (protocol.md 10)."""
+        """`fenced` are the machines whose last call was fenced, whoever made the call (protocol rule 10)."""
         self._lookups, self._requests, self._actuation, self._fenced = lookups, requests, actuation, fenced
         self._cases: dict[str, _Case] = {}
 
@@ -200,7 +200,7 @@ class Recovery:
         return [] if case is None else self._go(case, now)
 
     def unanswered(self, cluster_id: str, now: float) -> list[Instruct]:
-        """What the cluster's operator hears again when it connects, with the grace that remains (protocol.md 14)."""
+        """What the cluster's operator hears again when it connects, with the grace that remains (protocol rule 14)."""
         told = [case for case in self._cases.values() if case.instruction_id and case.cluster == cluster_id]
         return [Instruct(cluster_id, each.instruction_id, each.machine, _remaining(each, now)) for each in told]
 
@@ -211,7 +211,7 @@ class Recovery:
         return self._each(lambda case: self._ticked(case, now))
 
     def held(self, now: float) -> list[Effect]:
-        """Actuation is held from now on: nodes that no provider was asked to drain are uncordoned (protocol.md 18)."""
+        """Actuation is held: nodes that no provider was asked to drain are uncordoned (protocol rule 18)."""
         return self._each(lambda case: self._rest(case, now) if case.step is RecoveryStep.INSTRUCTED else [])
 
     # Questions.
@@ -318,7 +318,7 @@ class Recovery:
         if case.instruction_id:
             # An instruction that stands counts without a session too, but only for the binding that it was given for.
             return case.cluster == cluster
-        # No session is no licence (protocol.md 12).
+        # No session is no licence (protocol rule 12).
         return not cluster or lookups.has_session(cluster) or lookups.may_bypass(cluster, now)
 
     def _withdraw(self, case: _Case, reason: str) -> list[Effect]:

@@ -13,16 +13,16 @@ from typing import NamedTuple
 from bigfleet.model.machine import Call, MachineState
 
 CALL_SECONDS = 30 * 60.0
-"""How long a Create, Configure or Delete may take, from the call to the state that it leads to (protocol.md 6)."""
+"""How long a Create, Configure or Delete may take, from the call to the state that it leads to (protocol rule 6)."""
 
 DRAIN_SLACK_SECONDS = 15 * 60.0
 """How long a drain may take beyond its grace."""
 
 EMPTY_GRACE_SECONDS = 30
-"""The grace at the provider for a node that its operator reported empty (protocol.md 14)."""
+"""The grace at the provider for a node that its operator reported empty (protocol rule 14)."""
 
 TAKEN_BACK_GRACE_SECONDS = 120
-"""The grace that pods get when the provider takes a machine back unasked (protocol.md 2)."""
+"""The grace that pods get when the provider takes a machine back unasked (protocol rule 2)."""
 
 _S = MachineState
 

@@ -1,4 +1,4 @@
-"""The shard's local file: what its next life must know to decide as this one would have (protocol.md 9, 19).
+"""The shard's local file: what its next life must know to decide as this one would have (protocol rules 9, 19).
 
 The journal is one SQLite file, held exclusively. A damaged file stops the start: every row carries a checksum of its
 own, and SQLite checks what holds the rows together. A damaged write-ahead log (`-wal`, which a crash leaves) looks like

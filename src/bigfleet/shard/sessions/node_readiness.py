@@ -1,4 +1,4 @@
-"""Whether the Node of each Configured machine has come up in its binding (protocol.md 16). Events in, effects out.
+"""Whether the Node of each Configured machine has come up in its binding (protocol rule 16). Events in, effects out.
 
 A Node that was seen Ready is latched for the rest of its binding, whatever its kubelet says later. Only the absence of
 the Node, as after a person has deleted it, ends that. For every other machine a clock counts how long its operator has
@@ -24,7 +24,7 @@ FLAGGED_PERCENT = 5
 
 
 class Flagged(msgspec.Struct, frozen=True, gc=False):
-    """The machine is no supply from now on: set `not_ready` of its record anew, and hold it out (protocol.md 8)."""
+    """The machine is no supply from now on: set `not_ready` of its record anew, and hold it out (protocol rule 8)."""
 
     machine_id: str
 

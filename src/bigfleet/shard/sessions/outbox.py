@@ -14,7 +14,7 @@ ROOM = 65_536
 is full only when machines come and go while the peer does not read."""
 
 STALL_SECONDS = 30.0
-"""A peer that takes no frame for so long is cut (protocol.md 21)."""
+"""A peer that takes no frame for so long is cut (protocol rule 21)."""
 
 Key = tuple[str, ...]
 

@@ -1,7 +1,7 @@
 """One operator's stream as a state machine over frames: what each frame means for the shard, and when the stream ends.
 
 A stream is new until its Hello, then its cluster's live session, then over. A cluster has one live session; a newer
-session replaces an older one (protocol.md 21). What a frame names must belong to the session's cluster (30).
+session replaces an older one (protocol rule 21). What a frame names must belong to the session's cluster (30).
 """
 
 from collections.abc import Iterable
@@ -231,7 +231,7 @@ class Session:
         return [NodeDrained(self.cluster, report.instruction_id, empty, _cut(report.reason))]
 
     def _cordoned(self, nodes: Iterable[pb.CordonedNode]) -> list[Output]:
-        """Withdraw the instructions that no longer stand, so that the operator uncordons their nodes (protocol.md 22).
+        """Withdraw instructions that no longer stand, so that the operator uncordons their nodes (protocol rule 22).
 
         A node that another cluster has now is no offence here: it was taken while this operator was away. Ending the
         stream would lock the operator out for good, since it names the same nodes on every connect.

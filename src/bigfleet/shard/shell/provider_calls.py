@@ -1,6 +1,6 @@
 """Mutating calls to one provider: so many at a time, and fewer while the provider pushes back.
 
-No call begins before the provider has listed: until then the epoch may be below an earlier life's (protocol.md 10).
+No call begins before the provider has listed: until then the epoch may be below an earlier life's (protocol rule 10).
 The core is told in every case what came of a call, since a commitment waits for it.
 """
 
@@ -148,7 +148,7 @@ class ProviderCalls:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 while self._waiting and self._core.parts.actuation.paused:
-                    # No provider knows of the call, so the pause cancels it (protocol.md 18).
+                    # No provider knows of the call, so the pause cancels it (protocol rule 18).
                     self._not_made(self._waiting.popleft(), PAUSED)
                 while self._may_begin():
                     wait = self._throttle.wait(self._core.clocks.now())

@@ -1,6 +1,6 @@
 """The gRPC side of sessions: bytes in, frames out. Nothing is decided here.
 
-Reading never waits for writing (protocol.md 21): a task of its own writes the frames of a stream. The task runs only
+Reading never waits for writing (protocol rule 21): a task of its own writes the frames of a stream. The task runs only
 while a frame waits to be sent, so that ten thousand quiet streams cost little.
 """
 

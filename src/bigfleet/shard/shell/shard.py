@@ -335,7 +335,7 @@ class Shard:
         return after
 
     async def _listed(self) -> None:
-        """A List or a Get has ended. First the epoch is raised above every one that was seen (protocol.md 10)."""
+        """A List or a Get has ended. First the epoch is raised above every one that was seen (protocol rule 10)."""
         supply, actuation = self.core.parts.supply, self.core.parts.actuation
         # Lists and Gets end at any time, and two must not raise the epoch at once.
         async with self._raising:

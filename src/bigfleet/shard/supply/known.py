@@ -27,7 +27,7 @@ class Doubt(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnaskedDrain(msgspec.Struct, frozen=True, gc=False):
-    """The provider takes back a machine that ran (protocol.md 2). The machine's `Changed` comes just before."""
+    """The provider takes back a machine that ran (protocol rule 2). The machine's `Changed` comes just before."""
 
     machine_id: str
 

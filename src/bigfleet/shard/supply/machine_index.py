@@ -1,6 +1,6 @@
 """Machines by cluster: those that are bound to it, and those that a commitment is to bind to it.
 
-A machine that has left a cluster is remembered for a while: a late report about it is no offence (protocol.md 30).
+A machine that has left a cluster is remembered for a while: a late report about it is no offence (protocol rule 30).
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
 Lists, Gets and acks come late, doubled and in any order. An ack is the truth when it arrives. A row or an answer that
 was asked for before the machine was last heard of may be older or newer than that, so nothing is taken from it and a
 Get is asked for. The same is done where a row came before an ack but after the ack's call. A machine that its provider
-no longer lists is forgotten only as protocol.md 7 allows. Half a million machines are held, so a fact that holds for
+no longer lists is forgotten only as protocol rule 7 allows. Half a million machines are held, so a fact that holds for
 few of them is kept in a table of its own.
 """
 
@@ -219,7 +219,7 @@ class Supply:
         self._providers[provider].doubts.clear()
 
     def resume_idle(self, elapsed: Mapping[str, float], now: float) -> None:
-        """After a restart, before the first list: for how long machines had been Idle (protocol.md 19)."""
+        """After a restart, before the first list: for how long machines had been Idle (protocol rule 19)."""
         self._idle_since |= {machine_id: now - seconds for machine_id, seconds in elapsed.items()}
 
     def resume_taken_back(self, machine_ids: Iterable[str]) -> None:
@@ -320,7 +320,7 @@ class Supply:
         return next((home for home in self._providers.values() if machine_id in home.machines), None)
 
     def _is_kept(self, machine: Machine) -> bool:
-        """Whether the machine is bound or in flight, so that one source alone does not remove it (protocol.md 7)."""
+        """Whether the machine is bound or in flight, so that one source alone does not remove it (protocol rule 7)."""
         return bool(machine.cluster) or machine.id in self._in_flight
 
     def _row(self, turn: _Turn, row: Machine, began: float, *, spoiled: bool = False) -> NameClaim | None:
@@ -414,7 +414,7 @@ class Supply:
             self._take(turn, rows[machine_id], spoiled=False)
 
     def _miss(self, turn: _Turn, absent: list[str], known: int, began: float) -> None:
-        """A full list lacks these machines, of so many that are known (protocol.md 7)."""
+        """A full list lacks these machines, of so many that are known (protocol rule 7)."""
         home = turn.home
         if known >= FEWEST_GUARDED and _LACKING_SHARE * len(absent) > known:
             home.lacked = {machine_id: home.lacked.get(machine_id, 0) + 1 for machine_id in absent}
@@ -431,7 +431,7 @@ class Supply:
     # Names and stamps
 
     def _rival(self, home: KnownMachines, row: Machine) -> NameClaim | None:
-        """The provider or machine that has the row's id or node name already (protocol.md 5)."""
+        """The provider or machine that has the row's id or node name already (protocol rule 5)."""
         before = home.machines.get(row.id)
         if before is None:
             other = self._home(row.id)
@@ -480,7 +480,7 @@ class Supply:
         self._watch_epoch(turn, row.id, reading)
 
     def _watch_epoch(self, turn: _Turn, machine_id: str, reading: StampReading) -> None:
-        """Report a stamp of a later life of this shard, on whatever row it is seen (protocol.md 10)."""
+        """Report a stamp of a later life of this shard, on whatever row it is seen (protocol rule 10)."""
         if not isinstance(reading, Binding) or reading.shard_id != self.shard_id:
             return
         if turn.epoch is None:

@@ -1,4 +1,4 @@
-"""What the operator of one cluster decides: frames and time in, frames out (protocol.md 13-22). No I/O, no clock.
+"""What the operator of one cluster decides: frames and time in, frames out (protocol rules 13-22). No I/O, no clock.
 
 What must survive the operator is kept in the world: nodes and their cordons. The operator's own memory is kept here,
 and most of it is said anew in each session. The operator reports only on machines that the shard has named since the
@@ -296,7 +296,7 @@ class Cluster:
             self.log.note(now, EventKind.STRAY, request.request_id, f"a bootstrap request for {request.cluster_id!r}")
             return []
         self.log.note(now, EventKind.BLOB_ASKED, request.request_id)
-        # The machine is Idle, so a Node of that name is left from an earlier binding (protocol.md 22).
+        # The machine is Idle, so a Node of that name is left from an earlier binding (protocol rule 22).
         self._remove(request.node_name, now)
         blob = self.habits.blob
         if not blob.answers:

@@ -1,4 +1,4 @@
-"""Emptying nodes on instruction: cordon, acknowledge, evict, report (protocol.md 14, 22). No I/O, no clock.
+"""Emptying nodes on instruction: cordon, acknowledge, evict, report (protocol rules 14, 22). No I/O, no clock.
 
 The cordon is written on the node with its instruction and deadline, and survives the operator. A drain is reported only
 to a session that named its instruction.

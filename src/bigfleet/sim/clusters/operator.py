@@ -1,7 +1,7 @@
 """The I/O around a `Cluster`: a simulated operator dials a real shard, keeps the stream open, and dials again.
 
-Reading never waits for writing (protocol.md 21). Frames to be sent wait in a queue, in which a newer roll-up takes the
-place of an older one.
+Reading never waits for writing (protocol rule 21). Frames to be sent wait in a queue, in which a newer roll-up takes
+the place of an older one.
 """
 
 import asyncio

@@ -29,7 +29,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     leave_seconds: float | None = 5.0
     """How long its pods take to leave a node; None: a disruption budget never lets them go."""
     requested: bool = True
-    """Whether there are CapacityRequests for its pods (protocol.md 13)."""
+    """Whether there are CapacityRequests for its pods (protocol rule 13)."""
 
     @property
     def size(self) -> Resources:
@@ -45,7 +45,7 @@ class Pods(msgspec.Struct, frozen=True):
 
 
 class Cordon(msgspec.Struct, frozen=True):
-    """What the operator writes on a node beside the cordon (protocol.md 22)."""
+    """What the operator writes on a node beside the cordon (protocol rule 22)."""
 
     instruction: str
     """The id of the reclaim instruction."""

@@ -1,4 +1,4 @@
-"""Domains: units of a gang that each holds, in all, in the pool, in spares and victims. Compiled; section 6.
+"""Domains: units of a gang that each holds, in all, in the pool, in spares and victims. Compiled; engine section 6.
 
 What is the same for all needs of a kind is worked out once in a decision and kept in the KIND_ columns.
 """

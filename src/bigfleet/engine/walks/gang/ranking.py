@@ -1,4 +1,4 @@
-"""Ranking: which of the domains that can cover a gang comes first. Compiled; section 6.
+"""Ranking: which of the domains that can cover a gang comes first. Compiled; engine section 6.
 
 The order is: most units on machines of the cluster, then the oldest of their newest bindings, then most units on the
 gang's own machines, then the smallest domain.

@@ -1,4 +1,6 @@
-"""Levels: how many units a spread row has in each domain, and which domains may take one more. Compiled; section 6.
+"""Levels: how many units a spread row has in each domain, and which domains may take one more.
+
+Compiled; engine section 6.
 
 A rule is a spread that must be kept, a wish one that need not be. `j` is the number of a spread within its row.
 

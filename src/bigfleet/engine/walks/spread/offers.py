@@ -1,4 +1,6 @@
-"""Offers: cohorts that a spread row may buy from, or seats that it may use, best first. Compiled; sections 5 and 6.
+"""Offers: cohorts that a spread row may buy from, or seats that it may use, best first.
+
+Compiled; engine sections 5 and 6.
 
 Offers stand in binary heaps, sorted by how full their domains are, then by what they cost. Domains only fill while a
 row is served, so an offer is sorted again only when it comes to the top.

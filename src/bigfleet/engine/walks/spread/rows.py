@@ -1,4 +1,6 @@
-"""Rows with hard spreads: a unit counts only while the domains stay within the skew of each other. Compiled; section 6.
+"""Rows with hard spreads: a unit counts only while the domains stay within the skew of each other.
+
+Compiled; engine section 6.
 
 A row is first seated on trial: its cluster's machines in order, then candidates one by one, and its units are placed on
 the seats. Only then are machines bound and units taken.

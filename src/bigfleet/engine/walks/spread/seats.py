@@ -1,4 +1,4 @@
-"""Seats: the machines that a spread row looks at, and its units placed on them. Compiled; section 6.
+"""Seats: the machines that a spread row looks at, and its units placed on them. Compiled; engine section 6.
 
 Seats take units in turn. A seat whose domain may take no more waits for that domain; when the emptiest domains come to
 hold more, the first that waits for each domain is queued again.
