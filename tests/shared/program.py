@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -45,9 +46,13 @@ class Program:
 
     @classmethod
     async def start(cls, name: str, *command: str) -> "Program":
-        """Start it; its standard input stays open."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe, limit=2**24)
+        """Start it; its standard input stays open.
+
+        A shard among them decides interpreted: a few machines take milliseconds, and loading the compiled engine takes
+        seconds of every start.
+        """
+        pipe, environment = asyncio.subprocess.PIPE, os.environ | {"NUMBA_DISABLE_JIT": "1"}
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe, limit=2**24, env=environment)
         return cls(name, process)
 
     async def said(self, event: str, seconds: float = DEADLINE, **fields: object) -> dict[str, Any]:

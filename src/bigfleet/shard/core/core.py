@@ -335,7 +335,7 @@ class Core:
     def decided(self, excess: Iterable[str], dropped: Iterable[str]) -> None:
         """The engine has decided: these clusters have excess, and no need takes these machines any more."""
         parts = self.parts
-        for cluster in parts.rails.excess(excess, parts.demand.live, self.clocks.now()):
+        for cluster in parts.rails.excess(excess, parts.demand.is_decided_about, self.clocks.now()):
             parts.engine_input.touch_cluster(cluster)
         self._reactions.after_lifecycle(parts.lifecycle.released(dropped))
 

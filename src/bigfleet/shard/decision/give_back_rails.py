@@ -25,12 +25,13 @@ class GiveBackRails:
         self._given: dict[str, deque[float]] = {}
         self._holds = dict(holds)
 
-    def excess(self, clusters: Iterable[str], is_live: Callable[[str], bool], now: float) -> set[str]:
+    def excess(self, clusters: Iterable[str], is_decided_about: Callable[[str], bool], now: float) -> set[str]:
         """These clusters have excess after the last decision. Returns the clusters for which that has changed.
 
-        A decision says nothing of a cluster that is not live, so such a cluster keeps the excess that it had.
+        A decision says nothing of a cluster that is not live or has not reported since the shard's start, so such a
+        cluster keeps the excess that it had.
         """
-        having = {*clusters, *(cluster for cluster in self._excess if not is_live(cluster))}
+        having = {*clusters, *(cluster for cluster in self._excess if not is_decided_about(cluster))}
         changed = having ^ self._excess.keys()
         self._excess = {cluster: self._excess.get(cluster, now) for cluster in having}
         return changed

@@ -312,6 +312,10 @@ class Demand:
         cluster = self._clusters.get(cluster_id)
         return cluster is not None and cluster.live
 
+    def is_decided_about(self, cluster_id: str) -> bool:
+        """Whether a decision says what the cluster has in excess: its demand is live, and it has reported."""
+        return self.live(cluster_id) and self.reported(cluster_id)
+
     def has_session(self, cluster_id: str) -> bool:
         """Whether the cluster's operator is connected."""
         cluster = self._clusters.get(cluster_id)
