@@ -91,20 +91,53 @@ async def test_a_disk_that_is_full_or_read_only_stops_the_start(tmp_path: Path, 
         pytest.skip("mounting a file system is not allowed here")
     fill(small_disk)
     said = await refusal(tmp_path)
-    assert re.fullmatch(r"bigfleet: epoch file .*/data/epoch: cannot be written: No space left .*", said)
+    assert re.fullmatch(r"bigfleet: shard file .*/data/shard.db: the disk is full; make room; .*", said)
     remount(small_disk)
     said = await refusal(tmp_path)
-    assert re.fullmatch(r"bigfleet: epoch file .*/data/epoch: cannot be locked: Read-only file system; .*", said)
+    assert re.fullmatch(r"bigfleet: shard file .*/data/shard.db: cannot be opened: Read-only file system; .*", said)
 
 
 async def test_a_spoiled_file_stops_the_start_and_so_does_another_process(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         shard = await stage.shard()
         said = await refusal(tmp_path, name="second")
-        assert re.fullmatch(r"bigfleet: epoch file .*: another process holds it; stop .*", said)
+        assert re.fullmatch(r"bigfleet: shard file .*: another process has it; stop .*", said)
         await shard.stop()
     file = tmp_path / "data" / "shard.db"
     whole = file.read_bytes()
     file.write_bytes(whole[:16] + bytes(32) + whole[48:])
     said = await refusal(tmp_path)
     assert re.fullmatch(r"bigfleet: shard file .*/data/shard.db: is (corrupt|not a database).*", said)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_file_that_was_emptied_or_removed_is_no_new_shard(tmp_path: Path, *, keep: bool) -> None:
+    async with staged(tmp_path) as stage:
+        shard = await stage.shard()
+        await shard.admin.SetActuation(admin.SetActuationRequest(paused=True, reason="a test"))
+        await shard.stop()
+        file, epoch = tmp_path / "data" / "shard.db", tmp_path / "data" / "epoch"
+        file.unlink()
+        if keep:
+            file.touch()
+        said = await refusal(tmp_path)
+        problem = "is corrupt: it is empty" if keep else "is gone"
+        assert said.startswith(f"bigfleet: shard file {file}: {problem}, but by the epoch file {epoch} this shard ")
+        assert said == await refusal(tmp_path)
+        epoch.unlink()
+        file.unlink(missing_ok=True)
+        shard = await stage.shard(name="anew")
+        assert not (await shard.status()).actuation_paused
+
+
+async def test_a_first_start_that_was_cut_short_is_a_first_start_again(tmp_path: Path) -> None:
+    """The journal is made before the epoch file, so a crash between the two leaves no epoch file alone."""
+    data = tmp_path / "data"
+    data.mkdir()
+    # The epoch file cannot be written over a folder.
+    (data / "epoch.lock").mkdir()
+    assert "epoch file" in await refusal(tmp_path)
+    assert (data / "shard.db").stat().st_size
+    (data / "epoch.lock").rmdir()
+    async with staged(tmp_path) as stage:
+        await stage.shard()

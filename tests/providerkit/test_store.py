@@ -14,7 +14,7 @@ import pytest
 from bigfleet.model.machine import Call, MachineState
 from bigfleet.providerkit.ledger.entry import Entry, Operation
 from bigfleet.providerkit.ledger.fence import Mark, Token
-from bigfleet.providerkit.store import SQLiteStore, StateError, Write
+from bigfleet.providerkit.store import RESTORE, SQLiteStore, StateError, Write
 from tests.providerkit.toy import SHAPE
 from tests.shared.program import child
 
@@ -145,7 +145,20 @@ class TestFilesThatCannotBeUsed:
         with pytest.raises(StateError, match="cannot be opened"):
             SQLiteStore(tmp_path / "file" / "state", "toy")
 
+    def test_one_in_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(StateError, match=f"its folder {tmp_path}/var is not there; create it, or name another"):
+            SQLiteStore(tmp_path / "var" / "state", "toy")
+        assert not (tmp_path / "var").exists()
 
-def test_the_folder_is_made(tmp_path: Path) -> None:
-    SQLiteStore(tmp_path / "var" / "state", "toy").close()
-    assert (tmp_path / "var" / "state").exists()
+    def test_one_that_is_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "state").touch()
+        with pytest.raises(StateError, match="is corrupt: it is empty; restore the file from a copy") as refused:
+            SQLiteStore(tmp_path / "state", "toy")
+        assert str(refused.value).endswith(RESTORE)
+        assert not (tmp_path / "state").stat().st_size
+
+
+def test_a_file_holds_something_from_the_moment_on_that_its_store_is_open(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "state", "toy")
+    assert (tmp_path / "state").stat().st_size
+    store.close()

@@ -155,6 +155,24 @@ def test_without_a_home_the_folder_must_be_named(monkeypatch: pytest.MonkeyPatch
     assert read("data_dir: /d", "", {}).data_dir == Path("/d")
 
 
+def test_a_data_directory_is_made_in_a_folder_that_is_there(tmp_path: Path) -> None:
+    read("", "", {"data_dir": str(tmp_path / "d")}).make_data_dir()
+    assert (tmp_path / "d").is_dir()
+    with pytest.raises(ConfigError) as refused:
+        read("", "", {"data_dir": str(tmp_path / "typo" / "d")}).make_data_dir()
+    said = f"--data-dir {tmp_path}/typo/d: its folder {tmp_path}/typo is not there; create it, or name another"
+    assert str(refused.value) == said
+    assert not (tmp_path / "typo").exists()
+
+
+def test_the_default_data_directory_is_made_with_all_folders_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    read("", "", {"shard_id": "eu-1"}).make_data_dir()
+    assert (tmp_path / "state" / "bigfleet" / "eu-1").is_dir()
+
+
 def test_the_audit_log_goes_with_the_data_unless_it_is_put_elsewhere() -> None:
     assert read("data_dir: /var/lib/bigfleet", "", {}).audit_log == Path("/var/lib/bigfleet/audit.jsonl")
     assert read("{data_dir: /d, audit_log: /log/a.jsonl}", "", {}).audit_log == Path("/log/a.jsonl")

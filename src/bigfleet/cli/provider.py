@@ -13,7 +13,7 @@ from bigfleet.providerkit.server.main import IN_MEMORY, open_store
 from bigfleet.providerkit.server.serve import Endpoint, serve
 from bigfleet.providerkit.store import Store
 from bigfleet.sim.cloud.backend import CloudBackend
-from bigfleet.sim.cloud.hosts import Hosts, beside, existing
+from bigfleet.sim.cloud.hosts import Hosts, beside, check_state, existing
 from bigfleet.sim.cloud.reading import load
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import listen_address, listen_tcp_address
@@ -64,9 +64,14 @@ def hosts(state: Annotated[Path, typer.Option(help="The file that `bigfleet prov
 def open_cloud(config: Path | None, state: str) -> tuple[Backend, Store]:
     """The cloud of a configuration file, or the small example where none is named, and the store of its state."""
     cloud = load(config or _example())
-    # The state is opened first: its lock guards the hosts' file as well.
-    store = open_store(state, cloud.scheme)
-    backend = CloudBackend(cloud, Hosts(None if state == IN_MEMORY else beside(Path(state))))
+    if state == IN_MEMORY:
+        store, hosts = open_store(state, cloud.scheme), Hosts()
+    else:
+        check_state(Path(state))
+        # The state is opened first: its lock guards the hosts' file as well.
+        store = open_store(state, cloud.scheme)
+        hosts = Hosts(beside(Path(state)), has_machines=bool(store.load().entries))
+    backend = CloudBackend(cloud, hosts)
     return (FaultyBackend(backend) if cloud.faults else backend), store
 
 

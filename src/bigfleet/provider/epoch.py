@@ -28,10 +28,11 @@ _FILE = re.compile(
     rf"{_FIRST_LINE}\nshard ([A-Za-z0-9._-]{{1,253}})\nepoch ([1-9][0-9]{{0,18}})\ncrc32 [0-9a-f]{{8}}\n"
 )
 _MAX_BYTES = 512
-_RESTORE = (
-    "restore it from a copy, or, once no other process can be this shard, remove it: the next start then takes an "
-    "epoch from the clock"
+RESTORE = (
+    "make sure that no other process is this shard, and remove the epoch file, never restore an older copy: the next "
+    "start takes an epoch from the clock"
 )
+"""What to do about an epoch file that cannot be read; docs/running-a-shard.md says the same."""
 
 
 class EpochError(Exception):
@@ -118,10 +119,10 @@ def _read(path: Path, shard_id: str) -> int | None:
             return None
     found = _FILE.fullmatch(content)
     if found is None:
-        raise EpochError(path, "is corrupt: it does not read as an epoch file", _RESTORE)
+        raise EpochError(path, "is corrupt: it does not read as an epoch file", RESTORE)
     owner, epoch = found[1], int(found[2])
     if content != _text(owner, epoch):
-        raise EpochError(path, "is corrupt: its checksum does not match", _RESTORE)
+        raise EpochError(path, "is corrupt: its checksum does not match", RESTORE)
     if owner != shard_id:
         advice = f"start that shard here, or give {shard_id!r} a state directory of its own"
         raise EpochError(path, f"belongs to shard {owner!r}, not {shard_id!r}", advice)

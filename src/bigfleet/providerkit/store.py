@@ -28,6 +28,14 @@ CREATE TABLE provider (scheme TEXT NOT NULL);
 """
 _MOST_IN_ONE_TRANSACTION = 1024
 
+RESTORE = (
+    "restore the file from a copy: without it nobody knows which machine has which host, and the hosts must be ended "
+    "by hand; where no host was ever made, remove it"
+)
+"""What to do about a state file that cannot be read; docs/provider-author-guide.md says the same."""
+
+_FOLDER = "let this program write in its folder"
+
 
 class StateError(Exception):
     """The state file cannot be used or written. The text names the file and says what to do."""
@@ -97,8 +105,7 @@ class SQLiteStore:
     def __init__(self, path: Path, scheme: str) -> None:
         self.path = path
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        _check_place(path)
         try:
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
         except sqlite3.Error as error:
@@ -206,6 +213,18 @@ class SQLiteStore:
                 run("DELETE FROM machines WHERE id = ?", (write.dropped,))
 
 
+def _check_place(path: Path) -> None:
+    """Raise StateError for a file that has lost its content, or that is to be in a folder that is not there."""
+    folder = path.absolute().parent
+    try:
+        if not folder.exists():
+            raise StateError(path, f"its folder {folder} is not there; create it, or name another file")
+        if path.exists() and not path.stat().st_size:
+            raise StateError(path, f"is corrupt: it is empty; {RESTORE}")
+    except OSError as error:
+        raise StateError(path, f"cannot be opened: {error.strerror or error}; {_FOLDER}") from error
+
+
 def _resolve(futures: list[asyncio.Future[None]], problem: StateError | None) -> None:
     for done in futures:
         if done.done():
@@ -221,10 +240,7 @@ def _said(error: Exception) -> str:
     if "locked" in text:
         return "another process has it; stop that process, or name another file"
     if "unable to open" in text:
-        return "cannot be opened; let this program write in its folder"
+        return f"cannot be opened; {_FOLDER}"
     if "full" in text:
         return "the disk is full; make room and call again"
-    return (
-        f"{text}; restore the file from a copy: without it nobody knows which machine has which host, "
-        "and the hosts must be ended by hand"
-    )
+    return f"{text}; {RESTORE}"

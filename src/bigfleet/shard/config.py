@@ -242,8 +242,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def make_data_dir(self) -> None:
-        """Create the data directory where it is missing, or raise ConfigError."""
+        """Create the data directory where it is missing, or raise ConfigError.
+
+        The folder that it is in must be there, unless it is the default one: a mistyped path or a volume that is not
+        mounted is not a new shard.
+        """
+        above = self.data_dir.absolute().parent
         try:
+            if not above.exists() and not _is_default(self.data_dir):
+                problem = f"its folder {above} is not there; create it, or name another"
+                raise ConfigError(f"--data-dir {self.data_dir}", problem)
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             problem = f"cannot be made: {error.strerror or error}; name a folder that this program may write to"
@@ -375,6 +383,13 @@ def _state_dir() -> Path:
         return (named if named.is_absolute() else Path.home() / ".local" / "state") / "bigfleet"
     except RuntimeError:
         raise ConfigError(flag("data_dir"), "there is no home directory to put it in; name one") from None
+
+
+def _is_default(data_dir: Path) -> bool:
+    try:
+        return data_dir.parent == _state_dir()
+    except ConfigError:
+        return False
 
 
 def _shown(given: object) -> str:

@@ -89,10 +89,13 @@ async def serving(config: Config) -> AsyncIterator[Served]:
     readiness = Readiness("providers", "fencing", "local file", "engine")
     metrics = ShardMetrics(registry)
     async with AsyncExitStack() as stack:
-        epoch = EpochFile.start(config.data_dir / EPOCH_FILE, config.shard_id)
-        stack.callback(epoch.close)
-        journal = Journal.open(config.data_dir / JOURNAL_FILE, config.shard_id)
+        # The journal comes first: if a first start is cut short, no epoch file is left to say that a journal was lost.
+        epoch_path = config.data_dir / EPOCH_FILE
+        lived = epoch_path if epoch_path.exists() else None
+        journal = Journal.open(config.data_dir / JOURNAL_FILE, config.shard_id, lived)
         stack.callback(journal.close)
+        epoch = EpochFile.start(epoch_path, config.shard_id)
+        stack.callback(epoch.close)
         audit = AuditLog.open(config.audit_log, config.audit_log_size, config.audit_log_files)
         tracing = tracer(config.trace_endpoint, "bigfleet-shard")
         stack.push_async_callback(asyncio.to_thread, tracing.close, _STOP_SECONDS)

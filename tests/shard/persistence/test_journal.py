@@ -31,7 +31,7 @@ from bigfleet.shard.demand.table import KeptCluster
 from bigfleet.shard.execution.commitment import Commitment
 from bigfleet.shard.execution.effects import Effect, Keep, ProviderCall
 from bigfleet.shard.execution.steps import Step
-from bigfleet.shard.persistence.journal import Journal, JournalError
+from bigfleet.shard.persistence.journal import RESTORE, Journal, JournalError
 from bigfleet.shard.persistence.kept import Batch, Kept, Values
 from tests.shard.execution.alone import LifecycleAlone
 from tests.shared.program import child
@@ -363,6 +363,29 @@ class TestFilesThatCannotBeUsed:
             process.communicate()
         assert not loaded(path).found
 
+    @pytest.mark.parametrize("content", [b"", None])
+    def test_one_that_is_empty_or_gone_though_the_shard_has_run_here(self, path: Path, content: bytes | None) -> None:
+        written(path, FULL)
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        epoch_file = path.with_name("epoch")
+        with pytest.raises(JournalError) as refused:
+            Journal.open(path, "s1", epoch_file)
+        assert f"by the epoch file {epoch_file} this shard has run here" in str(refused.value)
+        assert refused.value.advice == RESTORE
+        assert path.exists() is (content is not None)
+        assert not path.exists() or not path.stat().st_size
+
+    def test_one_without_tables_though_the_shard_has_run_here(self, path: Path) -> None:
+        with sqlite3.connect(path) as file:
+            file.execute("PRAGMA journal_mode = WAL")
+        file.close()
+        with pytest.raises(JournalError, match="is corrupt: it is empty, but by the epoch file"):
+            Journal.open(path, "s1", path.with_name("epoch"))
+        assert not loaded(path).found
+
     def test_one_of_another_shard(self, path: Path) -> None:
         written(path, FULL)
         assert "belongs to shard 's1', not 's2'; start that shard here" in refusal(path, "s2")
@@ -410,7 +433,7 @@ class TestFilesThatCannotBeUsed:
         text = refusal(path)
         assert "is corrupt: commitment" in text
         assert "m-1" in text
-        assert "restore it from a copy, or remove it" in text
+        assert text.endswith(RESTORE)
 
     @pytest.mark.parametrize("column", ["kind", "key"])
     def test_one_with_a_key_that_is_no_text(self, path: Path, column: str) -> None:

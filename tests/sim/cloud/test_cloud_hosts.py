@@ -85,3 +85,16 @@ def test_files_that_are_no_cloud_are_refused(tmp_path: Path) -> None:
             existing(path)
     with pytest.raises(StateError, match="is not there"):
         existing(tmp_path / "none")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_hosts_that_are_gone_while_machines_are_known_stop_the_start(tmp_path: Path, *, keep: bool) -> None:
+    path = beside(tmp_path / "cloud.state")
+    if keep:
+        path.touch()
+    problem = "is corrupt: it is empty" if keep else "is gone"
+    with pytest.raises(StateError, match=f"{path}: {problem}, but the state beside it knows machines; restore both"):
+        Hosts(path, has_machines=True)
+    assert path.exists() is keep
+    Hosts(path).close()
+    Hosts(path, has_machines=True).close()

@@ -127,6 +127,7 @@ def test_after_kill_9_the_hosts_are_still_there_and_what_was_being_created_is_fo
         (["sim", "--config", "none.yaml"], r"bigfleet: none\.yaml: No such file or directory"),
         (["sim", "--listen", "here"], r"bigfleet: address 'here': .*"),
         (["sim", "--state", "/dev/null/state"], r"bigfleet: state file /dev/null/state: .*"),
+        (["sim", "--state", "/no/such/x"], r"bigfleet: state file /no/such/x: its folder /no/such is not there; .*"),
         (["hosts", "--state", "none"], r"bigfleet: state file none\.cloud: is not there; .*"),
     ],
 )
@@ -143,6 +144,19 @@ def test_a_start_that_fails_with_the_state_file_open_ends_the_process(tmp_path: 
         result = run("sim", "--state", tmp_path / "state", "--metrics-listen", f"127.0.0.1:{port}")
     assert result.returncode == 1
     assert "Address already in use" in result.stderr
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_state_that_is_empty_or_gone_beside_its_hosts_is_no_new_cloud(tmp_path: Path, *, keep: bool) -> None:
+    state = tmp_path / "cloud.state"
+    with served("--config", config(tmp_path), "--state", state):
+        pass
+    state.unlink()
+    if keep:
+        state.touch()
+    problem = "is corrupt: it is empty" if keep else f"is gone, but {state}.cloud has the hosts of its cloud"
+    said = run("sim", "--config", config(tmp_path), "--state", state).refusal(1)
+    assert said.startswith(f"bigfleet: state file {state}: {problem}; restore ")
 
 
 def test_the_commands_explain_themselves() -> None:

@@ -47,17 +47,21 @@ _MOST_LOG_BYTES = 64 * 2**20
 """How much of the disk the write-ahead log keeps after a large batch."""
 
 _DIRECTORY = "make its directory one in which this program may create and write files"
-_RESTORE = (
-    "restore it from a copy, or remove it with its -wal: the shard then acquires and preempts nothing until every "
-    "provider has listed, and starts anew to count what is idle or in excess"
+RESTORE = (
+    "put back the file that this shard last wrote, never an older copy; if there is none, make sure that no other "
+    "process is this shard, remove the shard file, its -wal and the epoch file, and start with --actuation-paused if "
+    "the shard may have been paused: a pause, actions in flight and hold-outs are lost, and nothing is bought or "
+    "preempted until every provider has listed"
 )
+"""What to do about a shard file that cannot be read or is gone; docs/running-a-shard.md says the same."""
+
 _SAID: Mapping[int, tuple[str, str]] = {
     sqlite3.SQLITE_BUSY: ("another process has it", "stop that one, or give this shard a data directory of its own"),
     sqlite3.SQLITE_FULL: ("the disk is full", "make room; no action starts before the file can be written"),
     sqlite3.SQLITE_IOERR: ("the disk cannot read or write it", "see to the disk; no action starts before it can"),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _DIRECTORY),
     sqlite3.SQLITE_READONLY: ("may not be written", _DIRECTORY),
-    sqlite3.SQLITE_NOTADB: ("is not a database: another program's file, or a corrupt one", _RESTORE),
+    sqlite3.SQLITE_NOTADB: ("is not a database: another program's file, or a corrupt one", RESTORE),
 }
 
 
@@ -88,14 +92,19 @@ class Journal:
         self._encode = msgspec.msgpack.Encoder().encode
 
     @classmethod
-    def open(cls, path: Path, shard_id: str) -> Self:
-        """Open or create the file of that shard, check it and lock it; JournalError where that cannot be done."""
+    def open(cls, path: Path, shard_id: str, epoch_file: Path | None = None) -> Self:
+        """Open or create the file of that shard, check it and lock it; JournalError where that cannot be done.
+
+        `epoch_file` is there if the shard has run here before. Its journal is not created again then: it was lost.
+        """
         with _reported(path):
+            if epoch_file is not None and not path.exists():
+                raise _lost(path, "is gone", epoch_file)
             _create(path)
             file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=8)
             journal = cls(path, file)
             try:
-                journal._prepare(shard_id)
+                journal._prepare(shard_id, epoch_file)
             except BaseException:
                 file.close()
                 raise
@@ -154,12 +163,14 @@ class Journal:
         """Close the file, which another process may then open."""
         self._file.close()
 
-    def _prepare(self, shard_id: str) -> None:
+    def _prepare(self, shard_id: str, epoch_file: Path | None) -> None:
         run = self._file.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
         # These come before anything is changed: the file may be another program's.
         application, version = (run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
         is_new = not application and not run("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if is_new and epoch_file is not None:
+            raise _lost(self.path, "is corrupt: it is empty", epoch_file)
         if not is_new and application != _APPLICATION_ID:
             raise JournalError(self.path, "is the database of another program", "name another data directory")
         if not is_new and version != _VERSION:
@@ -183,7 +194,7 @@ class Journal:
         # This checks the structure only. `load` checks the content of each row by its own checksum.
         fault = run("PRAGMA quick_check(1)").fetchone()[0]
         if fault != "ok":
-            raise JournalError(self.path, f"is corrupt: {_one_line(fault)}", _RESTORE)
+            raise JournalError(self.path, f"is corrupt: {_one_line(fault)}", RESTORE)
 
     def _put(self, kind: str, changes: Mapping[str, object]) -> None:
         # Rows go in the order of the tree. In any other order half a million rows take six times as long.
@@ -207,7 +218,7 @@ class Journal:
                 self._file.execute(f"DELETE FROM kept WHERE kind = ? AND key IN ({places})", (kind, *gone))  # noqa: S608
 
     def _unreadable(self, kind: object, key: object, problem: str) -> JournalError:
-        return JournalError(self.path, f"is corrupt: {kind} {str(key)[:200]!r} cannot be read: {problem}", _RESTORE)
+        return JournalError(self.path, f"is corrupt: {kind} {str(key)[:200]!r} cannot be read: {problem}", RESTORE)
 
 
 def _checksum(kind: str, key: str, data: bytes) -> int:
@@ -256,8 +267,12 @@ def _create(path: Path) -> None:
     size = os.fstat(descriptor).st_size
     os.close(descriptor)
     if 0 < size < _SMALLEST_BYTES:
-        raise JournalError(path, f"is corrupt: it has {size} bytes", _RESTORE)
+        raise JournalError(path, f"is corrupt: it has {size} bytes", RESTORE)
     _sync(path.parent)
+
+
+def _lost(path: Path, problem: str, epoch_file: Path) -> JournalError:
+    return JournalError(path, f"{problem}, but by the epoch file {epoch_file} this shard has run here", RESTORE)
 
 
 def _sync(directory: Path) -> None:
@@ -285,7 +300,7 @@ def _said(path: Path, error: Exception) -> JournalError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code not in _SAID and code == sqlite3.SQLITE_ERROR:
         return JournalError(path, f"cannot hold this: {_one_line(error)}", "report it: this is a fault of the program")
-    return JournalError(path, *_SAID.get(code, (f"is corrupt: {_one_line(error)}", _RESTORE)))
+    return JournalError(path, *_SAID.get(code, (f"is corrupt: {_one_line(error)}", RESTORE)))
 
 
 def _one_line(said: object) -> str:

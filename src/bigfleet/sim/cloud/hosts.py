@@ -21,6 +21,10 @@ CREATE TABLE hosts (number INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NUL
 _DISKS = "CREATE TABLE IF NOT EXISTS disks (number INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 
 
+RESTORE = "restore both files of the cloud from one copy, or remove both: a new cloud begins then, without hosts"
+"""What to do about one of a cloud's two files without the other; docs/simulated-cloud.md says the same."""
+
+
 def beside(state: Path) -> Path:
     """The file of the hosts, for a provider that keeps its state in the file `state`."""
     return state.with_name(state.name + ".cloud")
@@ -56,13 +60,24 @@ def existing(path: Path) -> list[str]:
         raise StateError(path, str(error)) from error
 
 
+def check_state(state: Path) -> None:
+    """Raise StateError if the hosts of a cloud are there and its state is not."""
+    hosts = beside(state)
+    if hosts.exists() and not state.exists():
+        raise StateError(state, f"is gone, but {hosts} has the hosts of its cloud; {RESTORE}")
+
+
 class Hosts:
     """One cloud's hosts. A host is made under a client token, is tagged with its cluster, and is ended."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, has_machines: bool = False) -> None:
+        """Open or create the file. With `has_machines` the cloud's state knows machines, so the file must be there."""
         self._path = path
         try:
             if path is not None:
+                if has_machines and not (path.exists() and path.stat().st_size):
+                    problem = "is corrupt: it is empty" if path.exists() else "is gone"
+                    raise StateError(path, f"{problem}, but the state beside it knows machines; {RESTORE}")
                 # Only for its owner: the hosts' disks hold secrets.
                 path.touch(mode=0o600)
             self._file = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
