@@ -47,7 +47,7 @@ def test_help_lists_the_programs_that_are_there_and_no_other() -> None:
 def test_a_subcommand_explains_itself_with_an_example(program: str, flags: list[str]) -> None:
     result = bigfleet(program, "--help")
     assert result.returncode == 0
-    assert f"Examples: bigfleet {program}" in result.stdout
+    assert f"Examples:\n    bigfleet {program}" in result.stdout
     for flag in flags:
         assert flag in result.stdout
 

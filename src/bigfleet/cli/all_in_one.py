@@ -9,6 +9,7 @@ import msgspec
 import typer
 import uvloop
 
+from bigfleet.cli.program import examples
 from bigfleet.cli.provider import open_cloud
 from bigfleet.cli.shard import shard
 from bigfleet.providerkit.backend import Backend
@@ -18,9 +19,10 @@ from bigfleet.shard.config import Config, ConfigError, Provider, load, shown
 from bigfleet.telemetry.logs import configure
 from bigfleet.transport.address import TCPAddress
 
-ALL_IN_ONE_EPILOG = (
-    "Examples: bigfleet all-in-one · bigfleet all-in-one --config examples/shard/playground.yaml · "
-    "bigfleet all-in-one --cloud examples/cloud/spot-and-stock-outs.yaml --data-dir here"
+ALL_IN_ONE_EPILOG = examples(
+    "bigfleet all-in-one",
+    "bigfleet all-in-one --config examples/shard/playground.yaml",
+    "bigfleet all-in-one --cloud examples/cloud/spot-and-stock-outs.yaml --data-dir here",
 )
 
 CLOUD_STATE = "cloud.state"
@@ -49,10 +51,11 @@ def all_in_one(
     print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as YAML, and end.")] = False,
     **settings: Any,
 ) -> None:
-    """Run a shard and a simulated cloud in one process until told to stop; a coordinator comes with a later release.
+    """Run a shard and a simulated cloud in one process.
 
-    For a laptop: there is no TLS. All other settings are those of `bigfleet shard`; a provider that is named serves
-    beside the cloud. Machines and decisions are kept in the data directory, and the next start goes on with them.
+    They run until told to stop; a coordinator comes with a later release. This is for a laptop: there is no TLS.
+    All other settings are those of `bigfleet shard`; a provider that is named serves beside the cloud. Machines and
+    decisions are kept in the data directory, and the next start goes on with them.
     """
     loaded = load(config, {key: value for key, value in settings.items() if value != []})
     if loaded.tls is not None:

@@ -12,14 +12,14 @@ from bigfleet.cli.demo.command import DEMO_EPILOG, demo
 from bigfleet.cli.dev.clusters import app as dev
 from bigfleet.cli.operator import OPERATOR_EPILOG, operator
 from bigfleet.cli.pod_controller import POD_CONTROLLER_EPILOG, pod_controller
-from bigfleet.cli.program import InputError, run
+from bigfleet.cli.program import InputError, examples, run
 from bigfleet.cli.rollup import ROLLUP_EPILOG, rollup
 from bigfleet.cli.shard import SHARD_EPILOG, shard
 
 app = typer.Typer(
     name="bigfleet",
     help="BigFleet: one decision engine for the machines of many Kubernetes clusters.",
-    epilog="Example: bigfleet demo",
+    epilog=examples("bigfleet demo", "bigfleet shard --help"),
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -53,7 +53,7 @@ def _root(
         raise typer.Exit(2)
 
 
-@app.command("warm-up", epilog="Example, in an image build: RUN bigfleet warm-up")
+@app.command("warm-up", epilog=examples("bigfleet warm-up"))
 def warm_up() -> None:
     """Compile the decision engine ahead of time.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.program import InputError, console
+from bigfleet.cli.program import InputError, console, examples
 from bigfleet.conformance.catalogue import BEHAVIOURS
 from bigfleet.conformance.errors import TargetError
 from bigfleet.conformance.report import write_reports
@@ -22,10 +22,10 @@ from bigfleet.transport.identity import Role
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 
-CONFORMANCE_EPILOG = (
-    "Examples: bigfleet conformance --target 127.0.0.1:9001 · "
-    "bigfleet conformance --target 127.0.0.1:9001 --profile cloud,fault --only B3,B501 --report out · "
-    "bigfleet conformance --target unix:/tmp/p.sock --launch 'my-provider --listen unix:/tmp/p.sock --state p.db'"
+CONFORMANCE_EPILOG = examples(
+    "bigfleet conformance --target 127.0.0.1:9001",
+    "bigfleet conformance --target 127.0.0.1:9001 --profile cloud,fault --only B3,B501 --report out",
+    "bigfleet conformance --target unix:/tmp/p.sock --launch 'my-provider --listen unix:/tmp/p.sock --state p.db'",
 )
 
 _AUTO = "auto"
@@ -66,12 +66,13 @@ def conformance(
     tls_ca: Annotated[str | None, typer.Option(help="The CA bundle that peers are checked against, PEM.")] = None,
     log_level: Annotated[Level, typer.Option(help="The least severe event that is logged.")] = Level.WARNING,
 ) -> None:
-    """Certify a provider against the capacity contract, through its six calls alone.
+    """Certify a provider against the capacity contract.
 
-    Uses only machines that are Speculative or Idle and unbound, and brings them back. A machine with the label
-    conformance.bigfleet.lucy.sh/fault lets failures be seen: create-error, configure-error, drain-error, delete-error,
-    create-hang, configure-hang, create-late or join-late, the last two with conformance.bigfleet.lucy.sh/seconds. Exit
-    code 0: nothing failed. With TLS, give the suite a shard certificate of its own, not that of a shard in use.
+    The suite makes the six calls of the contract and no others. It uses only machines that are Speculative or Idle
+    and unbound, and brings them back. A machine with the label conformance.bigfleet.lucy.sh/fault lets failures be
+    seen: create-error, configure-error, drain-error, delete-error, create-hang, configure-hang, create-late or
+    join-late, the last two with conformance.bigfleet.lucy.sh/seconds. Exit code 0: nothing failed. With TLS, give
+    the suite a shard certificate of its own, not that of a shard in use.
     """
     configure(log_level)
     files = TLSFiles.from_flags(tls_cert, tls_key, tls_ca)

@@ -6,17 +6,17 @@ from typing import Annotated, NoReturn
 import typer
 import uvloop
 
-from bigfleet.cli.program import InputError, run
+from bigfleet.cli.program import InputError, examples, run
 from bigfleet.operator import config as settings
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import dial_address, listen_tcp_address
 from bigfleet.transport.tls import TLSFiles
 
-OPERATOR_EPILOG = (
-    "Examples: bigfleet operator --cluster-id prod-eu --shard-address 127.0.0.1:7780 · "
-    "bigfleet operator --cluster-id a --shard-address 127.0.0.1:7780 --kubeconfig a.kubeconfig --rollup-interval 2s · "
+OPERATOR_EPILOG = examples(
+    "bigfleet operator --cluster-id prod-eu --shard-address 127.0.0.1:7780",
+    "bigfleet operator --cluster-id a --shard-address 127.0.0.1:7780 --kubeconfig a.kubeconfig --rollup-interval 2s",
     "bigfleet operator --cluster-id prod-eu --shard-address shard.example:7780 --tls-cert tls.crt --tls-key tls.key "
-    "--tls-ca ca.crt"
+    "--tls-ca ca.crt",
 )
 
 
@@ -70,9 +70,10 @@ def operator(
     tls_ca: Annotated[str | None, typer.Option(help="The CA bundle that the shard is checked against, PEM.")] = None,
     log_level: Annotated[Level, typer.Option(help="The least severe event that is logged.")] = Level.INFO,
 ) -> None:
-    """Run the agent of one cluster until told to stop: it reports demand, lets machines join and empties nodes.
+    """Run the agent of one cluster.
 
-    It dials the shard and the API server, and nothing dials it. Copies may run: one of them works, by a Lease.
+    It reports demand, lets machines join and empties nodes, until told to stop. It dials the shard and the API
+    server, and nothing dials it. Copies may run: one of them works, by a Lease.
     """
     configure(log_level)
     # The Kubernetes client takes a while to import, which `--help` need not wait for.

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 import uvloop
 
-from bigfleet.cli.program import InputError, run
+from bigfleet.cli.program import InputError, examples, run
 from bigfleet.kube.access.kubeconfig import load
 from bigfleet.kube.errors import KubeConfigError
 from bigfleet.podcontroller.controller import Plan
@@ -20,10 +20,10 @@ from bigfleet.transport.address import listen_tcp_address
 
 PROGRAM = "bigfleet-unschedulable-pod-controller"
 
-POD_CONTROLLER_EPILOG = (
-    "Examples: bigfleet pod-controller --kubeconfig ~/.kube/config · "
-    "bigfleet pod-controller --mode unschedulable-only --namespaces ml,batch · "
-    "bigfleet pod-controller --penalty-defaults penalties.yaml"
+POD_CONTROLLER_EPILOG = examples(
+    "bigfleet pod-controller --kubeconfig ~/.kube/config",
+    "bigfleet pod-controller --mode unschedulable-only --namespaces ml,batch",
+    "bigfleet pod-controller --penalty-defaults penalties.yaml",
 )
 
 
@@ -54,9 +54,9 @@ def pod_controller(
     ] = "127.0.0.1:8080",
     log_level: Annotated[Level, typer.Option(help="The least severe event that is logged.")] = Level.INFO,
 ) -> None:
-    """Make one CapacityRequest for each pod, and keep it right until the pod ends.
+    """Make one CapacityRequest for each pod of a cluster.
 
-    Several may run: one works, the others wait for its Lease.
+    It keeps each request right until its pod ends. Several may run: one works, the others wait for its Lease.
     """
     configure(log_level)
     names = tuple(sorted({name for name in namespaces.split(",") if name}))

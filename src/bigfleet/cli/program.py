@@ -75,6 +75,12 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     sys.exit(result if isinstance(result, int) else 0)
 
 
+def examples(*commands: str) -> str:
+    """The end of a help text: commands that a person can copy, one a line."""
+    # The backspace tells click to leave the lines below it as they are.
+    return "\n".join(("\b", "Examples:" if len(commands) > 1 else "Example:", *(f"  {each}" for each in commands)))
+
+
 def check_id(text: str, flag: str) -> None:
     """Raise InputError for an id that no certificate could name."""
     try:

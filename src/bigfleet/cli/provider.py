@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from bigfleet.cli.program import examples
 from bigfleet.providerkit.backend import Backend
 from bigfleet.providerkit.faults import FaultyBackend
 from bigfleet.providerkit.server.main import IN_MEMORY, open_store
@@ -20,13 +21,20 @@ from bigfleet.transport.address import listen_address, listen_tcp_address
 from bigfleet.transport.renewal import LiveTLS
 from bigfleet.transport.tls import TLSFiles
 
-app = typer.Typer(name="provider", help="Run the simulated cloud.", no_args_is_help=True)
+app = typer.Typer(
+    name="provider",
+    help="Run the simulated cloud.",
+    epilog=examples("bigfleet provider sim", "bigfleet provider sim --help"),
+    no_args_is_help=True,
+)
 
 
 @app.command(
-    epilog="Examples: bigfleet provider sim · "
-    "bigfleet provider sim --config examples/cloud/spot-and-stock-outs.yaml --state cloud.state · "
-    "bigfleet provider sim --listen unix:/tmp/cloud.sock"
+    epilog=examples(
+        "bigfleet provider sim",
+        "bigfleet provider sim --config examples/cloud/spot-and-stock-outs.yaml --state cloud.state",
+        "bigfleet provider sim --listen unix:/tmp/cloud.sock",
+    )
 )
 def sim(
     config: Annotated[Path | None, typer.Option(help="The cloud, as YAML. [default: a small one]")] = None,
@@ -54,9 +62,9 @@ def sim(
     uvloop.run(serve(*open_cloud(config, state), endpoint))
 
 
-@app.command(epilog="Example: bigfleet provider hosts --state cloud.state")
+@app.command(epilog=examples("bigfleet provider hosts --state cloud.state"))
 def hosts(state: Annotated[Path, typer.Option(help="The file that `bigfleet provider sim --state` names.")]) -> None:
-    """Print the reference of every host that exists in a simulated cloud, one a line."""
+    """Print the hosts that exist in a simulated cloud, one a line."""
     for ref in existing(beside(state)):
         typer.echo(ref)
 

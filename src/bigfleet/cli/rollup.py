@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.program import check_id, console
+from bigfleet.cli.program import check_id, console, examples
 from bigfleet.cli.requests.manifests import example_requests, read_requests
 from bigfleet.cli.requests.rollup_table import show_rollup
 from bigfleet.model.demand.aggregate import aggregate
 from bigfleet.model.demand.need import Rollup
 
-ROLLUP_EPILOG = (
-    "Examples: bigfleet rollup my-requests.yaml · bigfleet rollup examples/capacity-requests --cluster-id shop"
+ROLLUP_EPILOG = examples(
+    "bigfleet rollup my-requests.yaml",
+    "bigfleet rollup examples/capacity-requests --cluster-id shop",
 )
 
 

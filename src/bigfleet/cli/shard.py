@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from bigfleet.cli.program import examples
 from bigfleet.shard.config import Config, flag, load, plain, shown
 from bigfleet.telemetry.logs import Level, configure
 
-SHARD_EPILOG = (
-    "Examples: bigfleet shard --provider sim=127.0.0.1:7760 · "
-    "bigfleet shard --config examples/shard/laptop.yaml --dry-run · "
-    "bigfleet shard --config shard.yaml --reclaim-after 5m --print-config"
+SHARD_EPILOG = examples(
+    "bigfleet shard --provider sim=127.0.0.1:7760",
+    "bigfleet shard --config examples/shard/laptop.yaml --dry-run",
+    "bigfleet shard --config shard.yaml --reclaim-after 5m --print-config",
 )
 
 # The defaults as the help shows them. The two paths in _MADE follow from other settings and have none to show.
@@ -131,10 +132,11 @@ def shard(
     ] = None,
     log_level: Annotated[Level | None, _option("log_level", "The least severe event that is logged.")] = None,
 ) -> None:
-    """Run a shard: take the demand of clusters, decide, and drive providers until told to stop.
+    """Run a shard, which decides for its clusters.
 
-    The keys of the file are the flags with underscores, and providers and topology_keys; --print-config shows them all.
-    Times are written 500ms, 10s, 5m.
+    It takes the demand of clusters, decides, and drives providers until told to stop. The keys of the file are the
+    flags with underscores, and providers and topology_keys; --print-config shows them all. Times are written 500ms,
+    10s, 5m.
     """
     # This line must stay first, while the arguments are the only local variables.
     flags = {key: value for key, value in locals().items() if key not in _OTHERS and value != []}

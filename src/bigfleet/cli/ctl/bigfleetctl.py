@@ -22,13 +22,13 @@ from bigfleet.cli.ctl.shard_client import (
     set_actuation,
 )
 from bigfleet.cli.ctl.shard_tables import show_clusters, show_needs, show_status, standing, why_no_needs
-from bigfleet.cli.program import InputError, console, run
+from bigfleet.cli.program import InputError, console, examples, run
 from bigfleet.cli.wording import count
 
 app = typer.Typer(
     name="bigfleetctl",
     help="Ask a BigFleet shard what it decided and why, and steer it.",
-    epilog="Example: bigfleetctl needs --cluster shop --unmet",
+    epilog=examples("bigfleetctl status", "bigfleetctl needs --cluster shop --unmet"),
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -36,7 +36,8 @@ app = typer.Typer(
 )
 clusters_app = typer.Typer(name="clusters", help="The clusters that a shard knows.", invoke_without_command=True)
 app.add_typer(
-    clusters_app, epilog="Examples: bigfleetctl clusters · bigfleetctl clusters forget shop --yes --shard 10.0.0.7:7780"
+    clusters_app,
+    epilog=examples("bigfleetctl clusters", "bigfleetctl clusters forget shop --yes --shard 10.0.0.7:7780"),
 )
 
 
@@ -65,8 +66,11 @@ def _root(
 
 
 @app.command(
-    epilog="Examples: bigfleetctl needs --cluster shop · bigfleetctl needs --cluster shop --unmet --output wide · "
-    "bigfleetctl needs --output json | jq -r 'select(.satisfied | not) | .why'"
+    epilog=examples(
+        "bigfleetctl needs --cluster shop",
+        "bigfleetctl needs --cluster shop --unmet --output wide",
+        "bigfleetctl needs --output json | jq -r 'select(.satisfied | not) | .why'",
+    )
 )
 def needs(
     cluster: Annotated[str, typer.Option(help="Only this cluster's needs. [default: all clusters']")] = "",
@@ -78,7 +82,7 @@ def needs(
     tls_key: KeyFlag = None,
     tls_ca: CAFlag = None,
 ) -> None:
-    """Show what clusters ask for, what they have, and why a need is unmet.
+    """Show what clusters ask for and have, and why a need is unmet.
 
     Needs stand in the order in which the shard serves them, as its last decision left them.
     """
@@ -116,7 +120,7 @@ def clusters(
         raise typer.BadParameter(f"{flags} must come after {context.invoked_subcommand}")
 
 
-@clusters_app.command(epilog="Example: bigfleetctl clusters forget shop --yes")
+@clusters_app.command(epilog=examples("bigfleetctl clusters forget shop --yes"))
 def forget(
     cluster: Annotated[str, typer.Argument(help="The cluster, as `bigfleetctl clusters` shows it.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without, only say what would be done.")] = False,
@@ -125,9 +129,10 @@ def forget(
     tls_key: KeyFlag = None,
     tls_ca: CAFlag = None,
 ) -> None:
-    """Withdraw the demand of a cluster that is gone for good, and drain its machines.
+    """Withdraw the demand of a cluster, and drain its machines.
 
-    Refused while its operator is connected. A cluster that comes back is taken for a new one.
+    This is for a cluster that is gone for good. Refused while its operator is connected. A cluster that comes back
+    is taken for a new one.
     """
     target = Target.from_flags(shard, tls_cert, tls_key, tls_ca)
     if not yes:
@@ -140,7 +145,7 @@ def forget(
     typer.echo(f"cluster {cluster} is forgotten; it has {machines}, which are drained a few at a time")
 
 
-@app.command(epilog="Example: bigfleetctl pause --reason 'network maintenance, ask dana'")
+@app.command(epilog=examples("bigfleetctl pause --reason 'network maintenance, ask dana'"))
 def pause(
     reason: Annotated[str, typer.Option(help="Why, for whoever looks at the status.")],
     shard: ShardFlag = DEFAULT_SHARD,
@@ -148,16 +153,17 @@ def pause(
     tls_key: KeyFlag = None,
     tls_ca: CAFlag = None,
 ) -> None:
-    """Let a shard decide but not act: no mutating call to a provider, no new instruction to an operator.
+    """Let a shard decide but not act.
 
-    Drains that have not reached a provider are cancelled. Survives a restart of the shard; ends with resume.
+    No provider gets a mutating call, and no operator a new instruction. Drains that have not reached a provider are
+    cancelled. Survives a restart of the shard; ends with resume.
     """
     target = Target.from_flags(shard, tls_cert, tls_key, tls_ca)
     was_paused = asyncio.run(set_actuation(target, paused=True, reason=reason))
     typer.echo("it was paused already; the reason is now this one" if was_paused else "paused")
 
 
-@app.command(epilog="Example: bigfleetctl resume")
+@app.command(epilog=examples("bigfleetctl resume"))
 def resume(
     shard: ShardFlag = DEFAULT_SHARD,
     tls_cert: CertFlag = None,
@@ -170,14 +176,17 @@ def resume(
     typer.echo("resumed" if was_paused else "it was not paused")
 
 
-@app.command(epilog="Example: bigfleetctl status --shard 10.0.0.7:7780")
+@app.command(epilog=examples("bigfleetctl status --shard 10.0.0.7:7780"))
 def status(
     shard: ShardFlag = DEFAULT_SHARD,
     tls_cert: CertFlag = None,
     tls_key: KeyFlag = None,
     tls_ca: CAFlag = None,
 ) -> None:
-    """Show how a shard is: whether it acts, its machines, its providers, what is in flight."""
+    """Show whether a shard acts, its machines and its providers.
+
+    What is in flight is shown as well.
+    """
     target = Target.from_flags(shard, tls_cert, tls_key, tls_ca)
     show_status(asyncio.run(get_status(target)), str(target.address), console())
 

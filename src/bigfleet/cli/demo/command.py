@@ -23,7 +23,7 @@ from bigfleet.cli.demo.processes import ShardProcess
 from bigfleet.cli.demo.screen import Screen, screen_on
 from bigfleet.cli.demo.stage import DemoStage
 from bigfleet.cli.demo.watch import Watch
-from bigfleet.cli.program import console, leave
+from bigfleet.cli.program import console, examples, leave
 from bigfleet.providerkit.server.serve import Endpoint, serving
 from bigfleet.providerkit.store import MemoryStore
 from bigfleet.sim.cloud.backend import CloudBackend
@@ -39,7 +39,7 @@ from bigfleet.sim.story import CAST, StoryError, tell
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.address import listen_address
 
-DEMO_EPILOG = "Examples: bigfleet demo · bigfleet demo --fast · bigfleet demo --hold"
+DEMO_EPILOG = examples("bigfleet demo", "bigfleet demo --fast", "bigfleet demo --hold")
 
 _WELCOME = (
     "One shard, one cloud, four clusters. Clocks run fast here: a machine comes up in a second or two, the shard "
@@ -86,10 +86,10 @@ def demo(
         bool, typer.Option("--hold", help="Leave shard and cloud running at the end, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Watch a shard serve four simulated clusters from a simulated cloud, live, for a minute or so.
+    """Watch a shard serve four simulated clusters, live.
 
-    Only the clusters and the cloud are simulated. The shard is a process of its own, and all of them speak gRPC. Every
-    claim is checked; where one does not come true, the demo fails and says which.
+    It takes a minute or so. Only the clusters and the cloud are simulated. The shard is a process of its own, and
+    all of them speak gRPC. Every claim is checked; where one does not come true, the demo fails and says which.
     """
     screen = screen_on(console())
     folder = Path(tempfile.mkdtemp(prefix="bigfleet-demo-"))

@@ -11,7 +11,7 @@ import typer
 import uvloop
 
 from bigfleet.cli.dev.demand import DEMAND_EPILOG, demand
-from bigfleet.cli.program import leave
+from bigfleet.cli.program import examples, leave
 from bigfleet.sim.controlplane import places
 from bigfleet.sim.controlplane.errors import ControlPlaneError
 from bigfleet.sim.controlplane.places import Record
@@ -19,11 +19,15 @@ from bigfleet.sim.controlplane.programs.binaries import obtain
 from bigfleet.sim.controlplane.supervise import leave_behind, supervise
 
 app = typer.Typer(
-    name="dev", help="Try BigFleet and work on it: real control planes and simulated clusters.", no_args_is_help=True
+    name="dev",
+    help="Try BigFleet and work on it, on this machine.",
+    epilog=examples("bigfleet dev demand requests.yaml --cluster a", "bigfleet dev cluster up --name a"),
+    no_args_is_help=True,
 )
 cluster = typer.Typer(
     name="cluster",
-    help="Run Kubernetes control planes as plain processes; KWOK plays the kubelets.",
+    help="Run Kubernetes control planes as plain processes.",
+    epilog=examples("bigfleet dev cluster up --name a"),
     no_args_is_help=True,
 )
 app.add_typer(cluster)
@@ -34,7 +38,7 @@ Name = Annotated[str, typer.Option(help="Which cluster; several run side by side
 _COLUMNS = "{:<20} {:<9} {:<9} {:>8}  {}"
 
 
-@cluster.command(epilog="Examples: bigfleet dev cluster up --name a · bigfleet dev cluster up --name a --detach")
+@cluster.command(epilog=examples("bigfleet dev cluster up --name a", "bigfleet dev cluster up --name a --detach"))
 def up(
     name: Name = "dev",
     detach: Annotated[bool, typer.Option("--detach", help="Return once it is ready; `down` ends it.")] = False,
@@ -62,16 +66,19 @@ def up(
             uvloop.run(supervise(name, found, ready))
 
 
-@cluster.command(epilog="Example: bigfleet dev cluster down --name a")
+@cluster.command(epilog=examples("bigfleet dev cluster down --name a"))
 def down(name: Name = "dev") -> None:
     """End a cluster and throw its data away."""
     with _plainly():
         places.end(name)
 
 
-@cluster.command(epilog='Example: eval "$(bigfleet dev cluster env --name a)"')
+@cluster.command(epilog=examples('eval "$(bigfleet dev cluster env --name a)"'))
 def env(name: Name = "dev") -> None:
-    """Print what points a shell at a cluster: KUBECONFIG, and a PATH on which a fitting kubectl is first."""
+    """Print what points a shell at a cluster.
+
+    That is KUBECONFIG, and a PATH on which a fitting kubectl is first.
+    """
     with _plainly():
         record = next(
             (each.record for each in places.list_clusters() if (each.name, each.state) == (name, "running")), None
@@ -86,7 +93,7 @@ def env(name: Name = "dev") -> None:
             typer.echo(f'export PATH={shlex.quote(str(kubectl.parent))}:"$PATH"')
 
 
-@cluster.command("list", epilog="Example: bigfleet dev cluster list")
+@cluster.command("list", epilog=examples("bigfleet dev cluster list"))
 def list_() -> None:
     """Show the clusters of this machine's user."""
     typer.echo(_COLUMNS.format("NAME", "STATE", "VERSION", "AGE", "KUBECONFIG"))
@@ -99,9 +106,12 @@ def list_() -> None:
             typer.echo(_COLUMNS.format(each.name, each.state, record.version, age, record.kubeconfig))
 
 
-@app.command(epilog="Example: bigfleet dev binaries")
+@app.command(epilog=examples("bigfleet dev binaries"))
 def binaries() -> None:
-    """Find or build the programs of a control plane, and print where each is."""
+    """Find or build the programs of a control plane.
+
+    Prints where each of them is.
+    """
     with _plainly():
         for name, path in obtain(_say).items():
             typer.echo(f"{name} {path}")

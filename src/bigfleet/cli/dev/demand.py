@@ -20,7 +20,7 @@ from bigfleet.cli.ctl.shard_client import (
     inspect_needs,
 )
 from bigfleet.cli.ctl.shard_tables import standing
-from bigfleet.cli.program import InputError, check_id, console
+from bigfleet.cli.program import InputError, check_id, console, examples
 from bigfleet.cli.requests.changes import Changes
 from bigfleet.cli.requests.demand_lines import DemandLines, row_line
 from bigfleet.cli.requests.manifests import read_requests
@@ -33,9 +33,9 @@ from bigfleet.sim.clusters.request_world import RequestWorld
 from bigfleet.telemetry.logs import Level, configure
 from bigfleet.transport.server_check import DialError
 
-DEMAND_EPILOG = (
-    "Examples: bigfleet dev demand requests.yaml --cluster a · "
-    "bigfleet dev demand examples/capacity-requests --cluster b"
+DEMAND_EPILOG = examples(
+    "bigfleet dev demand requests.yaml --cluster a",
+    "bigfleet dev demand examples/capacity-requests --cluster b",
 )
 
 # A person watches: sooner than a real operator, whose nodes take minutes.
@@ -58,11 +58,11 @@ def demand(
     tls_key: KeyFlag = None,
     tls_ca: CAFlag = None,
 ) -> None:
-    """Be a cluster that asks a shard for what is in a file, and say what becomes of it.
+    """Be a cluster that asks a shard for what is in a file.
 
-    The cluster is simulated: one pod for each request, a node for each machine, an operator that speaks the real
-    protocol. Change the file and the demand changes; a file with a mistake changes nothing. Run it several times for
-    several clusters.
+    What becomes of it is said, line by line. The cluster is simulated: one pod for each request, a node for each
+    machine, an operator that speaks the real protocol. Change the file and the demand changes; a file with a mistake
+    changes nothing. Run it several times for several clusters.
 
     Ctrl-C takes the operator away and leaves the demand: the shard keeps what the cluster has, and the same command
     goes on with it. To give everything back, end it and run `bigfleetctl clusters forget CLUSTER --yes`.
