@@ -118,8 +118,17 @@ class TestLate:
     def test_an_overtaken_roll_up_does_not_undo_a_newer_one(self) -> None:
         demand = connected(rollup(5, row(4)))
         effects = demand.rolled_up("c", rollup(3, row(9)), (), 1.0)
-        assert effects == [Acknowledge("c", "", "roll-up 3 is older than 5, which came before it")]
+        assert effects == [Acknowledge("c", "", "roll-up 3 is older than 5, which came before it", is_news=True)]
         assert demand.rollup("c") == rollup(5, row(4))
+
+    def test_that_roll_ups_come_late_is_news_once_a_session(self) -> None:
+        demand = connected(rollup(5, row(4)))
+        assert ack(demand.rolled_up("c", rollup(3, row(9)), (), 1.0)).is_news
+        assert not ack(demand.rolled_up("c", rollup(6, row(4)), (), 2.0)).is_news
+        assert not ack(demand.rolled_up("c", rollup(4, row(9)), (), 3.0)).is_news
+        demand.session_opened("c")
+        demand.rolled_up("c", rollup(8, row(4)), (), 4.0)
+        assert ack(demand.rolled_up("c", rollup(7, row(9)), (), 5.0)).is_news
 
     def test_a_doubled_roll_up_changes_nothing(self) -> None:
         demand = connected(rollup(5, row(4)))

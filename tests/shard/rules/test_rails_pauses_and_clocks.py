@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from bigfleet.model.demand.profile import Operator as Is
 from bigfleet.model.demand.profile import Requirement
@@ -39,6 +41,21 @@ async def test_rule_17_a_cluster_that_suddenly_wants_nothing_must_say_so_three_t
         said = now()
         await rig.until(lambda: prod.of("reclaim_instruction"), 180)
         assert now() - said >= 60
+
+
+@virtually
+async def test_rule_17_a_demand_that_is_doubted_is_logged_when_the_doubt_begins() -> None:
+    structlog.reset_defaults()
+    async with fleet(machines=4) as rig:
+        prod = join(rig, "prod", 3)
+        await serving(rig, "prod", 3)
+        with capture_logs() as logs:
+            for _ in range(2):
+                prod.cluster.world.scale("web", 0)
+                await asyncio.sleep(45)
+                prod.cluster.world.scale("web", 3)
+                await asyncio.sleep(45)
+        assert [each["cluster"] for each in logs if each["event"] == "rollup_not_taken"] == ["prod", "prod"]
 
 
 @virtually

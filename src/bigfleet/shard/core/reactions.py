@@ -182,7 +182,7 @@ class Reactions:
                     parts.engine_input.replace(cluster, needs, arrivals)
                     parts.pending_writes.cluster(cluster, parts.demand.kept(cluster, self._clocks.now()))
                 case demand_effects.Acknowledge(cluster=cluster, echo=echo, reason=reason):
-                    if reason:
+                    if effect.is_news:
                         _log.warning("rollup_not_taken", cluster=cluster, reason=reason)
                     self.acknowledge(cluster, echo, reason)
                 case demand_effects.ClusterChanged(cluster=cluster):

@@ -24,6 +24,8 @@ class Acknowledge(msgspec.Struct, frozen=True):
     echo: str
     #: Why the roll-up is not the demand now.
     reason: str = ""
+    #: Whether the reason is news: not that of the roll-up before, and a late roll-up only once a session.
+    is_news: bool = False
 
 
 class ClusterChanged(msgspec.Struct, frozen=True):

@@ -107,6 +107,8 @@ class _Cluster:
         self.newest: int | None = None
         #: When that roll-up came.
         self.heard = 0.0
+        #: Whether an older roll-up came after a newer one in this session.
+        self.was_late = False
 
     def take_nodes(self, rollup: Rollup) -> frozenset[str]:
         """Take what a roll-up says of nodes. Returns the nodes of which it says something new."""
@@ -175,7 +177,7 @@ class Demand:
             effects.append(MachinesChanged(cluster_id))
         cluster.connected = cluster.live = True
         cluster.spared = cluster.forgotten = False
-        cluster.silent_before, cluster.newest = 0.0, None
+        cluster.silent_before, cluster.newest, cluster.was_late = 0.0, None, False
         self._away.pop(cluster_id, None)
         return effects
 
@@ -196,7 +198,8 @@ class Demand:
         cluster, said_at = self._clusters[cluster_id], rollup.timestamp_unix_nanos
         if cluster.newest is not None and said_at < cluster.newest and now - cluster.heard < LATE_SECONDS:
             reason = f"roll-up {said_at} is older than {cluster.newest}, which came before it"
-            return [Acknowledge(cluster_id, "", reason)]
+            is_news, cluster.was_late = not cluster.was_late, True
+            return [Acknowledge(cluster_id, "", reason, is_news=is_news)]
         cluster.newest, cluster.heard = said_at, now
         before = cluster.rollup
         if before is not None and rollup.needs == before.needs:
@@ -212,7 +215,7 @@ class Demand:
         if doubted != cluster.guard.quarantined:
             effects.append(QuarantineChanged(cluster_id, not doubted))
         if reason:
-            return [*effects, Acknowledge(cluster_id, "", reason)]
+            return [*effects, Acknowledge(cluster_id, "", reason, is_news=not doubted)]
         effects += self._accept(cluster_id, cluster, rollup)
         cluster.asked = asked
         cluster.arrivals = self._arrivals(cluster.arrivals, rollup.needs)

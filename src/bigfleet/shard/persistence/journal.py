@@ -163,7 +163,7 @@ class Journal:
         """Close the file, which another process may then open."""
         self._file.close()
 
-    def _prepare(self, shard_id: str, epoch_file: Path | None) -> None:
+    def _prepare(self, shard_id: str, epoch_file: Path | None = None) -> None:
         run = self._file.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
         # These come before anything is changed: the file may be another program's.
