@@ -85,7 +85,31 @@ async def test_a_server_that_does_not_trust_us_is_told_of(pki: "PKI", serve: "Se
 
 async def test_a_plaintext_server_is_refused(pki: "PKI", serve: "Serve") -> None:
     async with serve(None) as port:
-        assert "the TLS handshake failed" in await refusal(dialer(port, pki.live(C1, "client")))
+        said = await refusal(dialer(port, pki.live(C1, "client")))
+        assert "it does not speak TLS, and this end does; give both ends --tls-cert, --tls-key and --tls-ca" in said
+
+
+async def test_a_server_with_tls_is_refused_by_a_client_without(pki: "PKI", serve: "Serve", tmp_path: Path) -> None:
+    live = pki.live(S1)
+    async with serve(live) as port:
+        said = await refusal(dialer(port, None))
+    assert "it speaks TLS, and this end does not; give both ends --tls-cert, --tls-key and --tls-ca, or neither" in said
+    server, address = grpc.aio.server(options=SERVER_OPTIONS), UnixAddress(str(tmp_path / "s.sock"))
+    bind(server, address, live.server_credentials())
+    await server.start()
+    assert "it speaks TLS, and this end does not" in await refusal(Dialer(address, Role.SHARD, None, CHANNEL_OPTIONS))
+    await server.stop(None)
+
+
+async def test_a_server_that_speaks_neither_is_not_said_to_speak_tls() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"SSH-2.0-other\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert "it answers, but gRPC could not connect to it" in await refusal(dialer(port, None))
 
 
 async def test_an_address_where_nobody_listens_is_refused_at_once(pki: "PKI", serve: "Serve") -> None:

@@ -12,7 +12,7 @@ import grpc
 from bigfleet.transport.address import Address, TCPAddress
 from bigfleet.transport.grpc_options import Options
 from bigfleet.transport.renewal import LiveTLS
-from bigfleet.transport.server_check import CheckedServer, DialError, Expected, check_server
+from bigfleet.transport.server_check import BOTH_OR_NONE, CheckedServer, DialError, Expected, check_server, speaks_tls
 from bigfleet.transport.tls import Leaf
 
 _CONNECT_SECONDS = 10.0
@@ -84,14 +84,20 @@ class Dialer:
         try:
             while state is not grpc.ChannelConnectivity.READY:
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                    doubt = "" if leaf is None else f"; it may not accept the certificate of {leaf.identity}"
-                    raise DialError(self.address, f"it answers, but gRPC could not connect to it{doubt}")
+                    raise DialError(self.address, await self._why_not(leaf))
                 await channel.wait_for_state_change(state)
                 state = channel.get_state(try_to_connect=True)
         except BaseException:
             await channel.close()
             raise
         return channel
+
+    async def _why_not(self, leaf: Leaf | None) -> str:
+        """Why gRPC could not connect to a server that answers."""
+        if leaf is None and await speaks_tls(self.address):
+            return f"it speaks TLS, and this end does not; {BOTH_OR_NONE}"
+        doubt = "" if leaf is None else f"; it may not accept the certificate of {leaf.identity}"
+        return f"it answers, but gRPC could not connect to it{doubt}"
 
 
 def _is_connected(channel: grpc.aio.Channel) -> bool:

@@ -24,6 +24,13 @@ Expected = Identity | Role
 """The server that a dialer wants: a certain one, or any of a role."""
 
 
+BOTH_OR_NONE = "give both ends --tls-cert, --tls-key and --tls-ca, or neither"
+"""What to do where one end speaks TLS and the other does not."""
+
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
+"""What OpenSSL calls an answer that is not TLS."""
+
+
 class DialError(Exception):
     """A server could not be reached, or is not the one expected; the text names its address and the reason."""
 
@@ -48,20 +55,19 @@ async def check_server(address: Address, expected: Expected, ca: bytes | None, l
     """
     context = None if ca is None or leaf is None else _client_context(ca, leaf)
     try:
-        if isinstance(address, UnixAddress):
-            hostname = None if context is None else ""
-            _, writer = await asyncio.open_unix_connection(address.path, ssl=context, server_hostname=hostname)
-            target = str(address)
-        else:
-            _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-            peer = writer.get_extra_info("peername")
-            target = f"ipv6:[{quote(peer[0])}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
+        writer = await _connect(address, context)
     except ssl.SSLCertVerificationError as error:
         raise DialError(address, f"its certificate is not trusted: {error.verify_message}") from error
     except ssl.SSLError as error:
+        if error.reason in _NO_TLS:
+            raise DialError(address, f"it does not speak TLS, and this end does; {BOTH_OR_NONE}") from error
         raise DialError(address, f"the TLS handshake failed: {error.reason or error}") from error
     except OSError as error:
         raise DialError(address, error.strerror or str(error)) from error
+    target = str(address)
+    if not isinstance(address, UnixAddress):
+        peer = writer.get_extra_info("peername")
+        target = f"ipv6:[{quote(peer[0])}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
     tls = writer.get_extra_info("ssl_object")
     # Nothing was sent, so there is nothing to flush.
     writer.transport.abort()
@@ -69,6 +75,32 @@ async def check_server(address: Address, expected: Expected, ca: bytes | None, l
         return CheckedServer(target)
     host = "" if isinstance(address, UnixAddress) else address.host
     return _judge(address, host, expected, target, tls.getpeercert(binary_form=True))
+
+
+async def speaks_tls(address: Address) -> bool:
+    """Whether a server answers a TLS handshake. Nothing is proved about who the server is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        writer = await _connect(address, context)
+    except ssl.SSLError as error:
+        # An alert is an answer in TLS: the server wants a certificate, which this client does not show.
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
+
+
+async def _connect(address: Address, context: ssl.SSLContext | None) -> asyncio.StreamWriter:
+    if isinstance(address, UnixAddress):
+        hostname = None if context is None else ""
+        _, writer = await asyncio.open_unix_connection(address.path, ssl=context, server_hostname=hostname)
+    else:
+        _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    return writer
 
 
 def _judge(address: Address, host: str, expected: Expected, target: str, der: bytes) -> CheckedServer:
