@@ -30,7 +30,8 @@ _NAMESPACE = "bigfleet-system"
 async def controller(plane: ControlPlane, folder: Path, *flags: str) -> AsyncIterator[Program]:
     """The program as it is shipped: its own service account, and nothing that this may not do."""
     documents = yaml.safe_load_all((_ROOT / "deploy" / "pod-controller.yaml").read_text())
-    await apply(plane, *(each for each in documents if each["kind"] != "Deployment"))
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
+    await apply(plane, namespace, *(each for each in documents if each["kind"] != "Deployment"))
     async with admin(plane) as client:
         running = await Cluster("e2e", plane, client, folder).start("pod-controller", *flags)
     try:

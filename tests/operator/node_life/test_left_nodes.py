@@ -136,6 +136,26 @@ async def test_the_node_of_a_machine_that_left_goes_though_the_session_is_cut_be
         assert server.names(NODES) == ["m-2"]
 
 
+@pytest.mark.parametrize("last_renewal", [0, 60])
+async def test_when_the_upcoming_node_of_a_machine_is_gone_its_node_is_too(last_renewal: int) -> None:
+    """So whoever uninstalls waits for UpcomingNodes, and then no Node is left."""
+    server = joined()
+    async with living(server) as life:
+        life.hear("DRAINING")
+        life.hear("IDLE")
+        await life.passes(1)
+        for _ in range(last_renewal // 10):
+            await life.passes(10)
+            renewed = server.clock.wall().isoformat(timespec="microseconds")
+            server.change(LEASES, "m-1", {"spec": {"renewTime": renewed}}, "kube-node-lease")
+        while server.names(NODES) == ["m-1", "m-2"]:
+            assert life.phase() == "Drained"
+            await life.passes(1)
+        while life.phase() is not None:
+            await life.passes(1)
+        assert server.names(NODES) == ["m-2"]
+
+
 async def test_the_node_of_a_machine_that_left_stays_if_the_next_session_has_it_after_all() -> None:
     server = joined()
     async with living(server) as life:
