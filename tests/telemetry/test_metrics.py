@@ -94,6 +94,7 @@ OURS: dict[str, tuple[str, dict[str, str]]] = {
         {"provider": ANY, "method": "Create Configure Drain Delete Get List", "code": ANY},
     ),
     "bigfleet_shard_clusters_silent": ("gauge", {}),
+    "bigfleet_shard_engine_compiled": ("gauge", {}),
     "bigfleet_coordinator_leader": ("gauge", {}),
 }
 

@@ -349,8 +349,7 @@ GUIDE = (Path(__file__).parents[3] / "docs" / "bootstrap-templates.md").read_tex
 
 
 def test_the_guides_own_template_works() -> None:
-    example = GUIDE[GUIDE.index("    #!/bin/sh") :].partition("\n\n")[0]
-    text = rendered("".join(line.removeprefix("    ") for line in example.splitlines(keepends=True)))
+    text = rendered(GUIDE.partition("```jinja\n")[2].partition("```")[0])
     assert "--label disk=ssd --label zone=a" in text
     assert "--taints gpu=yes:NoSchedule,spot=:NoExecute" in text
 

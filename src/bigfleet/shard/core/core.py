@@ -51,6 +51,8 @@ class Core:
         self._reactions = Reactions(self.parts, clocks, metrics)
         self._polled = self._silence_written = clocks.now()
         self._idle_on_file = frozenset(kept.idle)
+        # Clusters with excess of which the decision that is being made says nothing.
+        self._undecided: frozenset[str] = frozenset()
         self._restore(kept, clocks.now())
 
     def _restore(self, kept: Kept, now: float) -> None:
@@ -318,6 +320,10 @@ class Core:
 
     def begin_update(self, now: float) -> EngineUpdate:
         """Begin what the engine is told before its next decision."""
+        parts = self.parts
+        self._undecided = frozenset(
+            each for each in parts.rails.with_excess() if not parts.demand.is_decided_about(each)
+        )
         return self.parts.engine_input.begin_update(now)
 
     def add_machines(self, update: EngineUpdate, most: int) -> bool:
@@ -333,9 +339,13 @@ class Core:
         return self.parts.available.due(now)
 
     def decided(self, excess: Iterable[str], dropped: Iterable[str]) -> None:
-        """The engine has decided: these clusters have excess, and no need takes these machines any more."""
+        """The engine has decided: these clusters have excess, and no need takes these machines any more.
+
+        A decision says nothing of a cluster that was not live, or had not reported since the shard's start, when the
+        engine was told of it. Such a cluster keeps the excess that it had.
+        """
         parts = self.parts
-        for cluster in parts.rails.excess(excess, parts.demand.is_decided_about, self.clocks.now()):
+        for cluster in parts.rails.excess({*excess, *self._undecided}, self.clocks.now()):
             parts.engine_input.touch_cluster(cluster)
         self._reactions.after_lifecycle(parts.lifecycle.released(dropped))
 

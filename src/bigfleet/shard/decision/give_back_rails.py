@@ -5,7 +5,8 @@ Times are seconds on the shard's clock. The engine gets whole seconds, rounded u
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 WINDOW_SECONDS = 10.0
 """The rail limits reclaims in so many seconds, however many cycles there are in them (protocol rule 17)."""
@@ -25,15 +26,14 @@ class GiveBackRails:
         self._given: dict[str, deque[float]] = {}
         self._holds = dict(holds)
 
-    def excess(self, clusters: Iterable[str], is_decided_about: Callable[[str], bool], now: float) -> set[str]:
-        """These clusters have excess after the last decision. Returns the clusters for which that has changed.
+    def with_excess(self) -> Iterable[str]:
+        """The clusters that have excess."""
+        return self._excess.keys()
 
-        A decision says nothing of a cluster that is not live or has not reported since the shard's start, so such a
-        cluster keeps the excess that it had.
-        """
-        having = {*clusters, *(cluster for cluster in self._excess if not is_decided_about(cluster))}
-        changed = having ^ self._excess.keys()
-        self._excess = {cluster: self._excess.get(cluster, now) for cluster in having}
+    def excess(self, clusters: AbstractSet[str], now: float) -> set[str]:
+        """These clusters, and no others, have excess. Returns the clusters for which that has changed."""
+        changed = clusters ^ self._excess.keys()
+        self._excess = {cluster: self._excess.get(cluster, now) for cluster in clusters}
         return changed
 
     def given_back(self, cluster: str, now: float) -> None:

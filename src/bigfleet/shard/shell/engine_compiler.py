@@ -7,7 +7,6 @@ so large that an interpreted decision would take longer than a cycle waits for t
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import structlog
 
@@ -80,6 +79,7 @@ async def _build(place: ensure.Place) -> str:
     try:
         said = (await process.communicate())[1].decode(errors="replace")
     finally:
-        with suppress(ProcessLookupError):
+        if process.returncode is None:
             process.terminate()
+            await process.wait()
     return "" if process.returncode == 0 else place.problem_of(said)
