@@ -51,7 +51,7 @@ class Core:
         self._reactions = Reactions(self.parts, clocks, metrics)
         self._polled = self._silence_written = clocks.now()
         self._idle_on_file = frozenset(kept.idle)
-        # Clusters with excess of which the decision that is being made says nothing.
+        # Clusters of which the decision that is being made says nothing.
         self._undecided: frozenset[str] = frozenset()
         self._restore(kept, clocks.now())
 
@@ -321,9 +321,8 @@ class Core:
     def begin_update(self, now: float) -> EngineUpdate:
         """Begin what the engine is told before its next decision."""
         parts = self.parts
-        self._undecided = frozenset(
-            each for each in parts.rails.with_excess() if not parts.demand.is_decided_about(each)
-        )
+        concerned = {*parts.rails.with_excess(), *(commitment.cluster for commitment in parts.commitments)}
+        self._undecided = frozenset(each for each in concerned if not parts.demand.is_decided_about(each))
         return self.parts.engine_input.begin_update(now)
 
     def add_machines(self, update: EngineUpdate, most: int) -> bool:
@@ -342,12 +341,15 @@ class Core:
         """The engine has decided: these clusters have excess, and no need takes these machines any more.
 
         A decision says nothing of a cluster that was not live, or had not reported since the shard's start, when the
-        engine was told of it. Such a cluster keeps the excess that it had.
+        engine was told of it. Such a cluster keeps the excess that it had, and what is committed to it.
         """
-        parts = self.parts
-        for cluster in parts.rails.excess({*excess, *self._undecided}, self.clocks.now()):
+        parts, undecided = self.parts, self._undecided
+        keeping = {cluster for cluster in parts.rails.with_excess() if cluster in undecided}
+        for cluster in parts.rails.excess({*excess, *keeping}, self.clocks.now()):
             parts.engine_input.touch_cluster(cluster)
-        self._reactions.after_lifecycle(parts.lifecycle.released(dropped))
+        committed = {commitment.machine: commitment.cluster for commitment in parts.commitments}
+        unwanted = [machine for machine in dropped if committed.get(machine) not in undecided]
+        self._reactions.after_lifecycle(parts.lifecycle.released(unwanted))
 
     def left_short(self, short: Iterable[ShortNeed], *, early: bool) -> ShortfallReport:
         """The decision left these needs short, first served first. In an early cycle no shortfall ages."""
