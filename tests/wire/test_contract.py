@@ -186,7 +186,9 @@ RPCS: dict[str, dict[str, str]] = {
 OURS: dict[str, str] = {
     "CapacityNeed": "max_per_machine int32",
     "ClusterCapacityNeeds": "daemons repeated DaemonDemand · empty_nodes repeated string · partial_demand bool"
-    " · unrequested_nodes repeated UnrequestedNode",
+    " · unrequested_nodes repeated UnrequestedNode · need_owners repeated NeedOwners",
+    "InspectNeedsHeader": "cycle_interval_millis int64",
+    "NeedView": "cause NeedCause · cause_text string · cause_since_unix_nanos int64 · owners repeated string",
     "Hello": "features repeated string",
     "OperatorMessage": "node_ready NodeReadyReport · node_drained NodeDrainedReport · cordoned_nodes CordonedNodes",
     "ShardMessage": "reclaim_withdrawn ReclaimWithdrawn · bootstrap_withdrawn BootstrapWithdrawn",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n bigfleet/v1alpha1/capacity.proto\x12\x11\x62igfleet.v1alpha1\"\x96\x02\n\x14\x43lusterCapacityNeeds\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x1c\n\x14timestamp_unix_nanos\x18\x02 \x01(\x03\x12.\n\x05needs\x18\x03 \x03(\x0b\x32\x1f.bigfleet.v1alpha1.CapacityNeed\x12\x30\n\x07\x64\x61\x65mons\x18\x64 \x03(\x0b\x32\x1f.bigfleet.v1alpha1.DaemonDemand\x12\x13\n\x0b\x65mpty_nodes\x18\x65 \x03(\t\x12\x16\n\x0epartial_demand\x18\x66 \x01(\x08\x12=\n\x11unrequested_nodes\x18g \x03(\x0b\x32\".bigfleet.v1alpha1.UnrequestedNode\"\xd1\x04\n\x0c\x43\x61pacityNeed\x12@\n\x0crequirements\x18\x01 \x03(\x0b\x32*.bigfleet.v1alpha1.NodeSelectorRequirement\x12T\n\x13\x61ggregate_resources\x18\x02 \x03(\x0b\x32\x37.bigfleet.v1alpha1.CapacityNeed.AggregateResourcesEntry\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x31\n\x06spread\x18\x05 \x03(\x0b\x32!.bigfleet.v1alpha1.TopologySpread\x12\x45\n\x1binterruption_penalty_bucket\x18\x06 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12\x44\n\x1areclamation_penalty_bucket\x18\x07 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12>\n\x08min_unit\x18\x08 \x03(\x0b\x32,.bigfleet.v1alpha1.CapacityNeed.MinUnitEntry\x12\r\n\x05group\x18\t \x01(\t\x12\x17\n\x0fmax_per_machine\x18\x64 \x01(\x05\x1a\x39\n\x17\x41ggregateResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cMinUnitEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x04\x10\x05\"\x8f\x02\n\x17NodeSelectorRequirement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x45\n\x08operator\x18\x02 \x01(\x0e\x32\x33.bigfleet.v1alpha1.NodeSelectorRequirement.Operator\x12\x0e\n\x06values\x18\x03 \x03(\t\"\x8f\x01\n\x08Operator\x12\x18\n\x14OPERATOR_UNSPECIFIED\x10\x00\x12\x0f\n\x0bOPERATOR_IN\x10\x01\x12\x13\n\x0fOPERATOR_NOT_IN\x10\x02\x12\x13\n\x0fOPERATOR_EXISTS\x10\x03\x12\x1b\n\x17OPERATOR_DOES_NOT_EXIST\x10\x04\x12\x11\n\rOPERATOR_SAME\x10\x05\"\x93\x02\n\x0eTopologySpread\x12\x14\n\x0ctopology_key\x18\x01 \x01(\t\x12\x10\n\x08max_skew\x18\x02 \x01(\x05\x12O\n\x12when_unsatisfiable\x18\x03 \x01(\x0e\x32\x33.bigfleet.v1alpha1.TopologySpread.WhenUnsatisfiable\"\x87\x01\n\x11WhenUnsatisfiable\x12\"\n\x1eWHEN_UNSATISFIABLE_UNSPECIFIED\x10\x00\x12&\n\"WHEN_UNSATISFIABLE_DO_NOT_SCHEDULE\x10\x01\x12&\n\"WHEN_UNSATISFIABLE_SCHEDULE_ANYWAY\x10\x02\"\xc5\x01\n\x0c\x44\x61\x65monDemand\x12@\n\x0crequirements\x18\x01 \x03(\x0b\x32*.bigfleet.v1alpha1.NodeSelectorRequirement\x12\x41\n\tresources\x18\x02 \x03(\x0b\x32..bigfleet.v1alpha1.DaemonDemand.ResourcesEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xbe\x01\n\x0fUnrequestedNode\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12\x45\n\x1binterruption_penalty_bucket\x18\x03 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12\x44\n\x1areclamation_penalty_bucket\x18\x04 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket*\xdb\x05\n\rPenaltyBucket\x12\x1e\n\x1aPENALTY_BUCKET_UNSPECIFIED\x10\x00\x12\x17\n\x13PENALTY_BUCKET_ZERO\x10\x01\x12\x1e\n\x1aPENALTY_BUCKET_HALF_DOLLAR\x10\x02\x12\x14\n\x10PENALTY_BUCKET_1\x10\x03\x12\x14\n\x10PENALTY_BUCKET_2\x10\x04\x12\x14\n\x10PENALTY_BUCKET_4\x10\x05\x12\x14\n\x10PENALTY_BUCKET_8\x10\x06\x12\x15\n\x11PENALTY_BUCKET_16\x10\x07\x12\x15\n\x11PENALTY_BUCKET_32\x10\x08\x12\x15\n\x11PENALTY_BUCKET_64\x10\t\x12\x16\n\x12PENALTY_BUCKET_128\x10\n\x12\x16\n\x12PENALTY_BUCKET_256\x10\x0b\x12\x16\n\x12PENALTY_BUCKET_512\x10\x0c\x12\x17\n\x13PENALTY_BUCKET_1024\x10\r\x12\x17\n\x13PENALTY_BUCKET_2048\x10\x0e\x12\x17\n\x13PENALTY_BUCKET_4096\x10\x0f\x12\x17\n\x13PENALTY_BUCKET_8192\x10\x10\x12\x18\n\x14PENALTY_BUCKET_16384\x10\x11\x12\x18\n\x14PENALTY_BUCKET_32768\x10\x12\x12\x18\n\x14PENALTY_BUCKET_65536\x10\x13\x12\x19\n\x15PENALTY_BUCKET_131072\x10\x14\x12\x19\n\x15PENALTY_BUCKET_262144\x10\x15\x12\x19\n\x15PENALTY_BUCKET_524288\x10\x16\x12\x1a\n\x16PENALTY_BUCKET_1048576\x10\x17\x12\x1a\n\x16PENALTY_BUCKET_2097152\x10\x18\x12\x1a\n\x16PENALTY_BUCKET_4194304\x10\x19\x12\x1a\n\x16PENALTY_BUCKET_8388608\x10\x1a\x12\x19\n\x15PENALTY_BUCKET_PINNED\x10\x1b\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n bigfleet/v1alpha1/capacity.proto\x12\x11\x62igfleet.v1alpha1\"\xca\x02\n\x14\x43lusterCapacityNeeds\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x1c\n\x14timestamp_unix_nanos\x18\x02 \x01(\x03\x12.\n\x05needs\x18\x03 \x03(\x0b\x32\x1f.bigfleet.v1alpha1.CapacityNeed\x12\x30\n\x07\x64\x61\x65mons\x18\x64 \x03(\x0b\x32\x1f.bigfleet.v1alpha1.DaemonDemand\x12\x13\n\x0b\x65mpty_nodes\x18\x65 \x03(\t\x12\x16\n\x0epartial_demand\x18\x66 \x01(\x08\x12=\n\x11unrequested_nodes\x18g \x03(\x0b\x32\".bigfleet.v1alpha1.UnrequestedNode\x12\x32\n\x0bneed_owners\x18h \x03(\x0b\x32\x1d.bigfleet.v1alpha1.NeedOwners\"\xd1\x04\n\x0c\x43\x61pacityNeed\x12@\n\x0crequirements\x18\x01 \x03(\x0b\x32*.bigfleet.v1alpha1.NodeSelectorRequirement\x12T\n\x13\x61ggregate_resources\x18\x02 \x03(\x0b\x32\x37.bigfleet.v1alpha1.CapacityNeed.AggregateResourcesEntry\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x31\n\x06spread\x18\x05 \x03(\x0b\x32!.bigfleet.v1alpha1.TopologySpread\x12\x45\n\x1binterruption_penalty_bucket\x18\x06 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12\x44\n\x1areclamation_penalty_bucket\x18\x07 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12>\n\x08min_unit\x18\x08 \x03(\x0b\x32,.bigfleet.v1alpha1.CapacityNeed.MinUnitEntry\x12\r\n\x05group\x18\t \x01(\t\x12\x17\n\x0fmax_per_machine\x18\x64 \x01(\x05\x1a\x39\n\x17\x41ggregateResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cMinUnitEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x04\x10\x05\"\x8f\x02\n\x17NodeSelectorRequirement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x45\n\x08operator\x18\x02 \x01(\x0e\x32\x33.bigfleet.v1alpha1.NodeSelectorRequirement.Operator\x12\x0e\n\x06values\x18\x03 \x03(\t\"\x8f\x01\n\x08Operator\x12\x18\n\x14OPERATOR_UNSPECIFIED\x10\x00\x12\x0f\n\x0bOPERATOR_IN\x10\x01\x12\x13\n\x0fOPERATOR_NOT_IN\x10\x02\x12\x13\n\x0fOPERATOR_EXISTS\x10\x03\x12\x1b\n\x17OPERATOR_DOES_NOT_EXIST\x10\x04\x12\x11\n\rOPERATOR_SAME\x10\x05\"\x93\x02\n\x0eTopologySpread\x12\x14\n\x0ctopology_key\x18\x01 \x01(\t\x12\x10\n\x08max_skew\x18\x02 \x01(\x05\x12O\n\x12when_unsatisfiable\x18\x03 \x01(\x0e\x32\x33.bigfleet.v1alpha1.TopologySpread.WhenUnsatisfiable\"\x87\x01\n\x11WhenUnsatisfiable\x12\"\n\x1eWHEN_UNSATISFIABLE_UNSPECIFIED\x10\x00\x12&\n\"WHEN_UNSATISFIABLE_DO_NOT_SCHEDULE\x10\x01\x12&\n\"WHEN_UNSATISFIABLE_SCHEDULE_ANYWAY\x10\x02\"\x1c\n\nNeedOwners\x12\x0e\n\x06owners\x18\x01 \x03(\t\"\xc5\x01\n\x0c\x44\x61\x65monDemand\x12@\n\x0crequirements\x18\x01 \x03(\x0b\x32*.bigfleet.v1alpha1.NodeSelectorRequirement\x12\x41\n\tresources\x18\x02 \x03(\x0b\x32..bigfleet.v1alpha1.DaemonDemand.ResourcesEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xbe\x01\n\x0fUnrequestedNode\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\x05\x12\x45\n\x1binterruption_penalty_bucket\x18\x03 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12\x44\n\x1areclamation_penalty_bucket\x18\x04 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket*\xdb\x05\n\rPenaltyBucket\x12\x1e\n\x1aPENALTY_BUCKET_UNSPECIFIED\x10\x00\x12\x17\n\x13PENALTY_BUCKET_ZERO\x10\x01\x12\x1e\n\x1aPENALTY_BUCKET_HALF_DOLLAR\x10\x02\x12\x14\n\x10PENALTY_BUCKET_1\x10\x03\x12\x14\n\x10PENALTY_BUCKET_2\x10\x04\x12\x14\n\x10PENALTY_BUCKET_4\x10\x05\x12\x14\n\x10PENALTY_BUCKET_8\x10\x06\x12\x15\n\x11PENALTY_BUCKET_16\x10\x07\x12\x15\n\x11PENALTY_BUCKET_32\x10\x08\x12\x15\n\x11PENALTY_BUCKET_64\x10\t\x12\x16\n\x12PENALTY_BUCKET_128\x10\n\x12\x16\n\x12PENALTY_BUCKET_256\x10\x0b\x12\x16\n\x12PENALTY_BUCKET_512\x10\x0c\x12\x17\n\x13PENALTY_BUCKET_1024\x10\r\x12\x17\n\x13PENALTY_BUCKET_2048\x10\x0e\x12\x17\n\x13PENALTY_BUCKET_4096\x10\x0f\x12\x17\n\x13PENALTY_BUCKET_8192\x10\x10\x12\x18\n\x14PENALTY_BUCKET_16384\x10\x11\x12\x18\n\x14PENALTY_BUCKET_32768\x10\x12\x12\x18\n\x14PENALTY_BUCKET_65536\x10\x13\x12\x19\n\x15PENALTY_BUCKET_131072\x10\x14\x12\x19\n\x15PENALTY_BUCKET_262144\x10\x15\x12\x19\n\x15PENALTY_BUCKET_524288\x10\x16\x12\x1a\n\x16PENALTY_BUCKET_1048576\x10\x17\x12\x1a\n\x16PENALTY_BUCKET_2097152\x10\x18\x12\x1a\n\x16PENALTY_BUCKET_4194304\x10\x19\x12\x1a\n\x16PENALTY_BUCKET_8388608\x10\x1a\x12\x19\n\x15PENALTY_BUCKET_PINNED\x10\x1b\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,28 +37,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_options = b'8\001'
   _globals['_DAEMONDEMAND_RESOURCESENTRY']._loaded_options = None
   _globals['_DAEMONDEMAND_RESOURCESENTRY']._serialized_options = b'8\001'
-  _globals['_PENALTYBUCKET']._serialized_start=1878
-  _globals['_PENALTYBUCKET']._serialized_end=2609
+  _globals['_PENALTYBUCKET']._serialized_start=1960
+  _globals['_PENALTYBUCKET']._serialized_end=2691
   _globals['_CLUSTERCAPACITYNEEDS']._serialized_start=56
-  _globals['_CLUSTERCAPACITYNEEDS']._serialized_end=334
-  _globals['_CAPACITYNEED']._serialized_start=337
-  _globals['_CAPACITYNEED']._serialized_end=930
-  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_start=819
-  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_end=876
-  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_start=878
-  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_end=924
-  _globals['_NODESELECTORREQUIREMENT']._serialized_start=933
-  _globals['_NODESELECTORREQUIREMENT']._serialized_end=1204
-  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_start=1061
-  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_end=1204
-  _globals['_TOPOLOGYSPREAD']._serialized_start=1207
-  _globals['_TOPOLOGYSPREAD']._serialized_end=1482
-  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_start=1347
-  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_end=1482
-  _globals['_DAEMONDEMAND']._serialized_start=1485
-  _globals['_DAEMONDEMAND']._serialized_end=1682
-  _globals['_DAEMONDEMAND_RESOURCESENTRY']._serialized_start=1634
-  _globals['_DAEMONDEMAND_RESOURCESENTRY']._serialized_end=1682
-  _globals['_UNREQUESTEDNODE']._serialized_start=1685
-  _globals['_UNREQUESTEDNODE']._serialized_end=1875
+  _globals['_CLUSTERCAPACITYNEEDS']._serialized_end=386
+  _globals['_CAPACITYNEED']._serialized_start=389
+  _globals['_CAPACITYNEED']._serialized_end=982
+  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_start=871
+  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_end=928
+  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_start=930
+  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_end=976
+  _globals['_NODESELECTORREQUIREMENT']._serialized_start=985
+  _globals['_NODESELECTORREQUIREMENT']._serialized_end=1256
+  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_start=1113
+  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_end=1256
+  _globals['_TOPOLOGYSPREAD']._serialized_start=1259
+  _globals['_TOPOLOGYSPREAD']._serialized_end=1534
+  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_start=1399
+  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_end=1534
+  _globals['_NEEDOWNERS']._serialized_start=1536
+  _globals['_NEEDOWNERS']._serialized_end=1564
+  _globals['_DAEMONDEMAND']._serialized_start=1567
+  _globals['_DAEMONDEMAND']._serialized_end=1764
+  _globals['_DAEMONDEMAND_RESOURCESENTRY']._serialized_start=1716
+  _globals['_DAEMONDEMAND_RESOURCESENTRY']._serialized_end=1764
+  _globals['_UNREQUESTEDNODE']._serialized_start=1767
+  _globals['_UNREQUESTEDNODE']._serialized_end=1957
 # @@protoc_insertion_point(module_scope)

@@ -165,6 +165,7 @@ class ClusterCapacityNeeds(_message.Message):
     EMPTY_NODES_FIELD_NUMBER: _builtins.int
     PARTIAL_DEMAND_FIELD_NUMBER: _builtins.int
     UNREQUESTED_NODES_FIELD_NUMBER: _builtins.int
+    NEED_OWNERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The cluster that asks. Set by the operator; equals the id in its certificate and in Hello."""
     timestamp_unix_nanos: _builtins.int
@@ -199,6 +200,12 @@ class ClusterCapacityNeeds(_message.Message):
         works as before.
         """
 
+    @_builtins.property
+    def need_owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___NeedOwners]:
+        """Ours. Who asks, need by need: the first entry is about the first need, and so on. It decides nothing and is only shown to
+        people. Absent or shorter than needs: not known for the rest. A shard that ignores it works as before.
+        """
+
     def __init__(
         self,
         *,
@@ -209,10 +216,11 @@ class ClusterCapacityNeeds(_message.Message):
         empty_nodes: _abc.Iterable[_builtins.str] | None = ...,
         partial_demand: _builtins.bool = ...,
         unrequested_nodes: _abc.Iterable[Global___UnrequestedNode] | None = ...,
+        need_owners: _abc.Iterable[Global___NeedOwners] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "daemons", b"daemons", "empty_nodes", b"empty_nodes", "needs", b"needs", "partial_demand", b"partial_demand", "timestamp_unix_nanos", b"timestamp_unix_nanos", "unrequested_nodes", b"unrequested_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "daemons", b"daemons", "empty_nodes", b"empty_nodes", "need_owners", b"need_owners", "needs", b"needs", "partial_demand", b"partial_demand", "timestamp_unix_nanos", b"timestamp_unix_nanos", "unrequested_nodes", b"unrequested_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -452,6 +460,30 @@ class TopologySpread(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopologySpread: _TypeAlias = TopologySpread  # noqa: Y015
+
+@_typing.final
+class NeedOwners(_message.Message):
+    """Ours. Some of those whose pods a need counts. Reached only through a field of ours, so a peer that ignores it works as before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 3 of them, each as "namespace/owner" of at most 100 characters; a shard reads no more. Empty: not known."""
+
+    def __init__(
+        self,
+        *,
+        owners: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owners", b"owners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NeedOwners: _TypeAlias = NeedOwners  # noqa: Y015
 
 @_typing.final
 class DaemonDemand(_message.Message):

@@ -293,6 +293,8 @@ class GetStatusResponse(_message.Message):
     FENCED_REASON_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
     WAITS_FOR_ENGINE_FIELD_NUMBER: _builtins.int
+    LOCAL_FILE_ERROR_FIELD_NUMBER: _builtins.int
+    LOCAL_FILE_ERROR_SINCE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     shard_id: _builtins.str
     """The shard."""
     epoch: _builtins.int
@@ -313,6 +315,10 @@ class GetStatusResponse(_message.Message):
     """How the decision engine runs, for a person: compiled, or interpreted and why."""
     waits_for_engine: _builtins.str
     """Why the shard makes no decision: its fleet is too large for the engine as it runs now. Empty: it decides."""
+    local_file_error: _builtins.str
+    """Why the shard cannot write its local file, for a person: no action begins until it can. Empty: it can."""
+    local_file_error_since_unix_nanos: _builtins.int
+    """Since when it cannot, in nanoseconds since the Unix epoch. 0: it can."""
     @_builtins.property
     def machines_by_state(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Its machines by state, named as metrics do: Speculative … Failed. A state that is missing has none."""
@@ -341,10 +347,12 @@ class GetStatusResponse(_message.Message):
         fenced_reason: _builtins.str = ...,
         engine: _builtins.str = ...,
         waits_for_engine: _builtins.str = ...,
+        local_file_error: _builtins.str = ...,
+        local_file_error_since_unix_nanos: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions_in_flight", b"actions_in_flight", "actuation_paused", b"actuation_paused", "cycle", b"cycle", "decided_at_unix_nanos", b"decided_at_unix_nanos", "dry_run", b"dry_run", "engine", b"engine", "epoch", b"epoch", "fenced_reason", b"fenced_reason", "machines_by_state", b"machines_by_state", "pause_reason", b"pause_reason", "providers", b"providers", "shard_id", b"shard_id", "waits_for_engine", b"waits_for_engine"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions_in_flight", b"actions_in_flight", "actuation_paused", b"actuation_paused", "cycle", b"cycle", "decided_at_unix_nanos", b"decided_at_unix_nanos", "dry_run", b"dry_run", "engine", b"engine", "epoch", b"epoch", "fenced_reason", b"fenced_reason", "local_file_error", b"local_file_error", "local_file_error_since_unix_nanos", b"local_file_error_since_unix_nanos", "machines_by_state", b"machines_by_state", "pause_reason", b"pause_reason", "providers", b"providers", "shard_id", b"shard_id", "waits_for_engine", b"waits_for_engine"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

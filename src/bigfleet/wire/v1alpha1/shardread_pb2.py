@@ -26,23 +26,25 @@ from bigfleet.wire.v1alpha1 import capacity_pb2 as bigfleet_dot_v1alpha1_dot_cap
 from bigfleet.wire.v1alpha1 import provider_pb2 as bigfleet_dot_v1alpha1_dot_provider__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!bigfleet/v1alpha1/shardread.proto\x12\x11\x62igfleet.v1alpha1\x1a bigfleet/v1alpha1/capacity.proto\x1a bigfleet/v1alpha1/provider.proto\"8\n\x13InspectNeedsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"\x85\x01\n\x14InspectNeedsResponse\x12\x37\n\x06header\x18\x01 \x01(\x0b\x32%.bigfleet.v1alpha1.InspectNeedsHeaderH\x00\x12+\n\x04need\x18\x02 \x01(\x0b\x32\x1b.bigfleet.v1alpha1.NeedViewH\x00\x42\x07\n\x05\x66rame\"X\n\x12InspectNeedsHeader\x12\r\n\x05\x63ycle\x18\x01 \x01(\x03\x12\x1e\n\x16\x63omputed_at_unix_nanos\x18\x02 \x01(\x03\x12\x13\n\x0btotal_needs\x18\x03 \x01(\x05\"\xd8\x03\n\x08NeedView\x12-\n\x04need\x18\x01 \x01(\x0b\x32\x1f.bigfleet.v1alpha1.CapacityNeed\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x1a\n\x12\x61rrival_unix_nanos\x18\x03 \x01(\x03\x12\x1b\n\x13profile_fingerprint\x18\x04 \x01(\t\x12\x11\n\tsatisfied\x18\x05 \x01(\x08\x12\x36\n\x10residual_deficit\x18\x06 \x01(\x0b\x32\x1c.bigfleet.v1alpha1.Resources\x12\x1d\n\x15\x63laimed_machine_count\x18\x07 \x01(\x05\x12\x17\n\x0f\x62ootstrap_count\x18\x08 \x01(\x05\x12\x17\n\x0fprovision_count\x18\t \x01(\x05\x12\x13\n\x0bsame_domain\x18\n \x01(\t\x12\x18\n\x10same_satisfiable\x18\x0b \x01(\x08\x12\x1a\n\x12\x61\x63quisition_parked\x18\x0c \x01(\x08\x12\x19\n\x11parked_age_cycles\x18\r \x01(\x05\x12\x18\n\x10\x61ge_cycles_unmet\x18\x0e \x01(\x05\x12\x34\n\x0cunmet_reason\x18\x0f \x01(\x0e\x32\x1e.bigfleet.v1alpha1.UnmetReason*\xc3\x01\n\x0bUnmetReason\x12\x1c\n\x18UNMET_REASON_UNSPECIFIED\x10\x00\x12!\n\x1dUNMET_REASON_PRIORITY_STARVED\x10\x01\x12#\n\x1fUNMET_REASON_NO_MATCHING_SUPPLY\x10\x02\x12\'\n#UNMET_REASON_TOPOLOGY_UNSATISFIABLE\x10\x03\x12%\n!UNMET_REASON_PREEMPTION_EXHAUSTED\x10\x04\x32n\n\tShardRead\x12\x61\n\x0cInspectNeeds\x12&.bigfleet.v1alpha1.InspectNeedsRequest\x1a\'.bigfleet.v1alpha1.InspectNeedsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!bigfleet/v1alpha1/shardread.proto\x12\x11\x62igfleet.v1alpha1\x1a bigfleet/v1alpha1/capacity.proto\x1a bigfleet/v1alpha1/provider.proto\"8\n\x13InspectNeedsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"\x85\x01\n\x14InspectNeedsResponse\x12\x37\n\x06header\x18\x01 \x01(\x0b\x32%.bigfleet.v1alpha1.InspectNeedsHeaderH\x00\x12+\n\x04need\x18\x02 \x01(\x0b\x32\x1b.bigfleet.v1alpha1.NeedViewH\x00\x42\x07\n\x05\x66rame\"w\n\x12InspectNeedsHeader\x12\r\n\x05\x63ycle\x18\x01 \x01(\x03\x12\x1e\n\x16\x63omputed_at_unix_nanos\x18\x02 \x01(\x03\x12\x13\n\x0btotal_needs\x18\x03 \x01(\x05\x12\x1d\n\x15\x63ycle_interval_millis\x18\x64 \x01(\x03\"\xc9\x04\n\x08NeedView\x12-\n\x04need\x18\x01 \x01(\x0b\x32\x1f.bigfleet.v1alpha1.CapacityNeed\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x1a\n\x12\x61rrival_unix_nanos\x18\x03 \x01(\x03\x12\x1b\n\x13profile_fingerprint\x18\x04 \x01(\t\x12\x11\n\tsatisfied\x18\x05 \x01(\x08\x12\x36\n\x10residual_deficit\x18\x06 \x01(\x0b\x32\x1c.bigfleet.v1alpha1.Resources\x12\x1d\n\x15\x63laimed_machine_count\x18\x07 \x01(\x05\x12\x17\n\x0f\x62ootstrap_count\x18\x08 \x01(\x05\x12\x17\n\x0fprovision_count\x18\t \x01(\x05\x12\x13\n\x0bsame_domain\x18\n \x01(\t\x12\x18\n\x10same_satisfiable\x18\x0b \x01(\x08\x12\x1a\n\x12\x61\x63quisition_parked\x18\x0c \x01(\x08\x12\x19\n\x11parked_age_cycles\x18\r \x01(\x05\x12\x18\n\x10\x61ge_cycles_unmet\x18\x0e \x01(\x05\x12\x34\n\x0cunmet_reason\x18\x0f \x01(\x0e\x32\x1e.bigfleet.v1alpha1.UnmetReason\x12+\n\x05\x63\x61use\x18\x64 \x01(\x0e\x32\x1c.bigfleet.v1alpha1.NeedCause\x12\x12\n\ncause_text\x18\x65 \x01(\t\x12\x1e\n\x16\x63\x61use_since_unix_nanos\x18\x66 \x01(\x03\x12\x0e\n\x06owners\x18g \x03(\t*\x82\x04\n\tNeedCause\x12\x1a\n\x16NEED_CAUSE_UNSPECIFIED\x10\x00\x12\x1c\n\x18NEED_CAUSE_OPERATOR_AWAY\x10\x01\x12\x1b\n\x17NEED_CAUSE_FALL_DOUBTED\x10\x02\x12\x1f\n\x1bNEED_CAUSE_BOOTSTRAP_FAILED\x10\x03\x12\x17\n\x13NEED_CAUSE_NO_MATCH\x10\x04\x12\x18\n\x14NEED_CAUSE_TOO_LARGE\x10\x05\x12\x16\n\x12NEED_CAUSE_TOO_FEW\x10\x06\x12\x1f\n\x1bNEED_CAUSE_DOMAIN_TOO_SMALL\x10\x07\x12\x13\n\x0fNEED_CAUSE_SKEW\x10\x08\x12\x15\n\x11NEED_CAUSE_PAUSED\x10\t\x12\x1e\n\x1aNEED_CAUSE_FILE_UNWRITABLE\x10\n\x12#\n\x1fNEED_CAUSE_PROVIDER_UNREACHABLE\x10\x0b\x12\x1b\n\x17NEED_CAUSE_OUT_OF_STOCK\x10\x0c\x12\x1e\n\x1aNEED_CAUSE_MACHINES_FAILED\x10\r\x12$\n NEED_CAUSE_MACHINES_ON_THEIR_WAY\x10\x0e\x12#\n\x1fNEED_CAUSE_PREEMPTION_EXHAUSTED\x10\x0f\x12\x18\n\x14NEED_CAUSE_OUTRANKED\x10\x10*\xc3\x01\n\x0bUnmetReason\x12\x1c\n\x18UNMET_REASON_UNSPECIFIED\x10\x00\x12!\n\x1dUNMET_REASON_PRIORITY_STARVED\x10\x01\x12#\n\x1fUNMET_REASON_NO_MATCHING_SUPPLY\x10\x02\x12\'\n#UNMET_REASON_TOPOLOGY_UNSATISFIABLE\x10\x03\x12%\n!UNMET_REASON_PREEMPTION_EXHAUSTED\x10\x04\x32n\n\tShardRead\x12\x61\n\x0cInspectNeeds\x12&.bigfleet.v1alpha1.InspectNeedsRequest\x1a\'.bigfleet.v1alpha1.InspectNeedsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bigfleet.wire.v1alpha1.shardread_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_UNMETREASON']._serialized_start=884
-  _globals['_UNMETREASON']._serialized_end=1079
+  _globals['_NEEDCAUSE']._serialized_start=1028
+  _globals['_NEEDCAUSE']._serialized_end=1542
+  _globals['_UNMETREASON']._serialized_start=1545
+  _globals['_UNMETREASON']._serialized_end=1740
   _globals['_INSPECTNEEDSREQUEST']._serialized_start=124
   _globals['_INSPECTNEEDSREQUEST']._serialized_end=180
   _globals['_INSPECTNEEDSRESPONSE']._serialized_start=183
   _globals['_INSPECTNEEDSRESPONSE']._serialized_end=316
   _globals['_INSPECTNEEDSHEADER']._serialized_start=318
-  _globals['_INSPECTNEEDSHEADER']._serialized_end=406
-  _globals['_NEEDVIEW']._serialized_start=409
-  _globals['_NEEDVIEW']._serialized_end=881
-  _globals['_SHARDREAD']._serialized_start=1081
-  _globals['_SHARDREAD']._serialized_end=1191
+  _globals['_INSPECTNEEDSHEADER']._serialized_end=437
+  _globals['_NEEDVIEW']._serialized_start=440
+  _globals['_NEEDVIEW']._serialized_end=1025
+  _globals['_SHARDREAD']._serialized_start=1742
+  _globals['_SHARDREAD']._serialized_end=1852
 # @@protoc_insertion_point(module_scope)

@@ -5,8 +5,10 @@ What a person may ask a shard about its decisions. Reading changes nothing."""
 
 from bigfleet.wire.v1alpha1 import capacity_pb2 as _capacity_pb2
 from bigfleet.wire.v1alpha1 import provider_pb2 as _provider_pb2
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -18,6 +20,88 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _NeedCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NeedCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NeedCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NEED_CAUSE_UNSPECIFIED: _NeedCause.ValueType  # 0
+    """Nothing keeps it waiting, or the shard does not tell."""
+    NEED_CAUSE_OPERATOR_AWAY: _NeedCause.ValueType  # 1
+    """The cluster's operator has no session, so nothing is acquired for the cluster."""
+    NEED_CAUSE_FALL_DOUBTED: _NeedCause.ValueType  # 2
+    """A roll-up that asks for far less waits for confirmation, so the need may no longer be wanted."""
+    NEED_CAUSE_BOOTSTRAP_FAILED: _NeedCause.ValueType  # 3
+    """The operator gave no user data for such a machine, so the need is held out for a while."""
+    NEED_CAUSE_NO_MATCH: _NeedCause.ValueType  # 4
+    """No machine has the labels that it requires."""
+    NEED_CAUSE_TOO_LARGE: _NeedCause.ValueType  # 5
+    """Machines match, and none is large enough for one unit."""
+    NEED_CAUSE_TOO_FEW: _NeedCause.ValueType  # 6
+    """All machines that match, if they were empty, would be too few."""
+    NEED_CAUSE_DOMAIN_TOO_SMALL: _NeedCause.ValueType  # 7
+    """No one domain, if it were empty, would hold the whole gang."""
+    NEED_CAUSE_SKEW: _NeedCause.ValueType  # 8
+    """The skew forbids to use the machines that there are."""
+    NEED_CAUSE_PAUSED: _NeedCause.ValueType  # 9
+    """The shard carries nothing out: it is paused, in a dry run, or has stood down."""
+    NEED_CAUSE_FILE_UNWRITABLE: _NeedCause.ValueType  # 10
+    """The shard cannot write its local file, so no action begins."""
+    NEED_CAUSE_PROVIDER_UNREACHABLE: _NeedCause.ValueType  # 11
+    """The provider of machines that match does not answer."""
+    NEED_CAUSE_OUT_OF_STOCK: _NeedCause.ValueType  # 12
+    """The provider is out of stock of machines that match."""
+    NEED_CAUSE_MACHINES_FAILED: _NeedCause.ValueType  # 13
+    """Machines that match have failed and are held out for a while."""
+    NEED_CAUSE_MACHINES_ON_THEIR_WAY: _NeedCause.ValueType  # 14
+    """Its machines are on their way."""
+    NEED_CAUSE_PREEMPTION_EXHAUSTED: _NeedCause.ValueType  # 15
+    """It preempts every machine that it may, and that is not enough."""
+    NEED_CAUSE_OUTRANKED: _NeedCause.ValueType  # 16
+    """Needs of higher or equal rank have the machines that match."""
+
+class NeedCause(_NeedCause, metaclass=_NeedCauseEnumTypeWrapper):
+    """Ours. Why the pods of a need wait. A need has one cause: the first of the order in docs/why-is-my-need-unmet.md that holds.
+    Reached only through a field of ours, so a peer that ignores it works as before.
+    """
+
+NEED_CAUSE_UNSPECIFIED: NeedCause.ValueType  # 0
+"""Nothing keeps it waiting, or the shard does not tell."""
+NEED_CAUSE_OPERATOR_AWAY: NeedCause.ValueType  # 1
+"""The cluster's operator has no session, so nothing is acquired for the cluster."""
+NEED_CAUSE_FALL_DOUBTED: NeedCause.ValueType  # 2
+"""A roll-up that asks for far less waits for confirmation, so the need may no longer be wanted."""
+NEED_CAUSE_BOOTSTRAP_FAILED: NeedCause.ValueType  # 3
+"""The operator gave no user data for such a machine, so the need is held out for a while."""
+NEED_CAUSE_NO_MATCH: NeedCause.ValueType  # 4
+"""No machine has the labels that it requires."""
+NEED_CAUSE_TOO_LARGE: NeedCause.ValueType  # 5
+"""Machines match, and none is large enough for one unit."""
+NEED_CAUSE_TOO_FEW: NeedCause.ValueType  # 6
+"""All machines that match, if they were empty, would be too few."""
+NEED_CAUSE_DOMAIN_TOO_SMALL: NeedCause.ValueType  # 7
+"""No one domain, if it were empty, would hold the whole gang."""
+NEED_CAUSE_SKEW: NeedCause.ValueType  # 8
+"""The skew forbids to use the machines that there are."""
+NEED_CAUSE_PAUSED: NeedCause.ValueType  # 9
+"""The shard carries nothing out: it is paused, in a dry run, or has stood down."""
+NEED_CAUSE_FILE_UNWRITABLE: NeedCause.ValueType  # 10
+"""The shard cannot write its local file, so no action begins."""
+NEED_CAUSE_PROVIDER_UNREACHABLE: NeedCause.ValueType  # 11
+"""The provider of machines that match does not answer."""
+NEED_CAUSE_OUT_OF_STOCK: NeedCause.ValueType  # 12
+"""The provider is out of stock of machines that match."""
+NEED_CAUSE_MACHINES_FAILED: NeedCause.ValueType  # 13
+"""Machines that match have failed and are held out for a while."""
+NEED_CAUSE_MACHINES_ON_THEIR_WAY: NeedCause.ValueType  # 14
+"""Its machines are on their way."""
+NEED_CAUSE_PREEMPTION_EXHAUSTED: NeedCause.ValueType  # 15
+"""It preempts every machine that it may, and that is not enough."""
+NEED_CAUSE_OUTRANKED: NeedCause.ValueType  # 16
+"""Needs of higher or equal rank have the machines that match."""
+Global___NeedCause: _TypeAlias = NeedCause  # noqa: Y015
 
 class _UnmetReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -118,22 +202,28 @@ class InspectNeedsHeader(_message.Message):
     CYCLE_FIELD_NUMBER: _builtins.int
     COMPUTED_AT_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     TOTAL_NEEDS_FIELD_NUMBER: _builtins.int
+    CYCLE_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
     cycle: _builtins.int
     """The shard's cycle number, counted from its start."""
     computed_at_unix_nanos: _builtins.int
     """When it decided, in nanoseconds since the Unix epoch."""
     total_needs: _builtins.int
     """How many needs it knew, before the limit was applied."""
+    cycle_interval_millis: _builtins.int
+    """Ours. How long after a cycle the next one comes if demand does not change, in milliseconds. Absent or 0: not told. A reader
+    that ignores it works as before.
+    """
     def __init__(
         self,
         *,
         cycle: _builtins.int = ...,
         computed_at_unix_nanos: _builtins.int = ...,
         total_needs: _builtins.int = ...,
+        cycle_interval_millis: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_at_unix_nanos", b"computed_at_unix_nanos", "cycle", b"cycle", "total_needs", b"total_needs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_at_unix_nanos", b"computed_at_unix_nanos", "cycle", b"cycle", "cycle_interval_millis", b"cycle_interval_millis", "total_needs", b"total_needs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -160,6 +250,10 @@ class NeedView(_message.Message):
     PARKED_AGE_CYCLES_FIELD_NUMBER: _builtins.int
     AGE_CYCLES_UNMET_FIELD_NUMBER: _builtins.int
     UNMET_REASON_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    CAUSE_TEXT_FIELD_NUMBER: _builtins.int
+    CAUSE_SINCE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The cluster that sent it."""
     arrival_unix_nanos: _builtins.int
@@ -188,6 +282,18 @@ class NeedView(_message.Message):
     """For how many cycles it has been unmet. 0 when satisfied."""
     unmet_reason: Global___UnmetReason.ValueType
     """Why it is unmet. Unspecified when satisfied."""
+    cause: Global___NeedCause.ValueType
+    """Ours. The one cause for which its pods wait: it is short, or covered by machines that do not serve yet. Absent: nothing
+    keeps it waiting, or the shard does not tell. A reader that ignores it works as before.
+    """
+    cause_text: _builtins.str
+    """Ours. The cause in a sentence, for a person, with names and numbers. Absent: none is told. A reader that ignores it works
+    as before.
+    """
+    cause_since_unix_nanos: _builtins.int
+    """Ours. Since when the cause has held, in nanoseconds since the Unix epoch. Absent or 0: not known. A reader that ignores it
+    works as before.
+    """
     @_builtins.property
     def need(self) -> _capacity_pb2.CapacityNeed:
         """The need as the cluster sent it."""
@@ -195,6 +301,10 @@ class NeedView(_message.Message):
     @_builtins.property
     def residual_deficit(self) -> _provider_pb2.Resources:
         """What is still missing. Empty when satisfied."""
+
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ours. Some of those who ask for it, each as "namespace/owner". Absent: not known. A reader that ignores it works as before."""
 
     def __init__(
         self,
@@ -214,10 +324,14 @@ class NeedView(_message.Message):
         parked_age_cycles: _builtins.int = ...,
         age_cycles_unmet: _builtins.int = ...,
         unmet_reason: Global___UnmetReason.ValueType = ...,
+        cause: Global___NeedCause.ValueType = ...,
+        cause_text: _builtins.str = ...,
+        cause_since_unix_nanos: _builtins.int = ...,
+        owners: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["need", b"need", "residual_deficit", b"residual_deficit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "unmet_reason", b"unmet_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "bootstrap_count", b"bootstrap_count", "cause", b"cause", "cause_since_unix_nanos", b"cause_since_unix_nanos", "cause_text", b"cause_text", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "need", b"need", "owners", b"owners", "parked_age_cycles", b"parked_age_cycles", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "unmet_reason", b"unmet_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
