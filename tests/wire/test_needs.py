@@ -56,7 +56,14 @@ rollups = st.builds(
         ),
         max_size=2,
     ).map(tuple),
+    owners=st.lists(st.lists(text, max_size=3).map(tuple), max_size=3).map(tuple),
 )
+
+
+def test_owners_that_are_too_many_or_too_long_are_cut_and_refuse_no_demand() -> None:
+    message = good()
+    message.need_owners.add(owners=["", "a" * 1000, "b", "c", "d"])
+    assert rollup_from_wire(message).owners == (("a" * 100, "b"),)
 
 
 @given(rollups)

@@ -16,6 +16,9 @@ from bigfleet.wire.v1alpha1 import capacity_pb2 as pb
 
 T = TypeVar("T")
 
+MAX_OWNERS, MAX_OWNER = 3, 100
+"""How many owners of a need are told, and how many characters of each."""
+
 _OPERATORS = {operator.value: operator for operator in Operator}
 _MODES = {mode.value: mode for mode in WhenUnsatisfiable}
 # A peer that leaves a bucket out states no penalty, which is zero dollars.
@@ -35,6 +38,10 @@ def rollup_from_wire(message: pb.ClusterCapacityNeeds) -> Rollup:
         partial_demand=message.partial_demand,
         unrequested_nodes=tuple(
             _unrequested_from_wire(node, f"unrequested_nodes[{i}]") for i, node in enumerate(message.unrequested_nodes)
+        ),
+        # Owners are only shown, so one that is too long is cut and no reason to refuse demand.
+        owners=tuple(
+            tuple(owner[:MAX_OWNER] for owner in entry.owners[:MAX_OWNERS] if owner) for entry in message.need_owners
         ),
     )
 
@@ -62,6 +69,7 @@ def rollup_to_wire(rollup: Rollup) -> pb.ClusterCapacityNeeds:
             )
             for node in rollup.unrequested_nodes
         ],
+        need_owners=[pb.NeedOwners(owners=owners) for owners in rollup.owners],
     )
 
 

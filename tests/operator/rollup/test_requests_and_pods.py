@@ -101,6 +101,37 @@ class TestRequests:
         seen.view.requests.removed(requests[1])
         assert seen.view.requests.needs() == aggregate([requests[0], requests[2]])
 
+    def test_a_row_names_the_owners_of_its_pods_or_else_of_its_requests(self, seen: Seen) -> None:
+        requests, pods = seen.view.requests, seen.view.pods
+        requests.put(request("a", pod="p"))
+        requests.put(request("b", cpu="2"))
+        small, large = requests.needs()
+        assert requests.owners(pods.owner_of) == {small.key: ("team/p",), large.key: ("team/b",)}
+        pods.put(pod("p", owner="ReplicaSet"))
+        assert requests.owners(pods.owner_of)[small.key] == ("team/o",)
+
+    def test_owners_are_few_short_and_never_change_the_rows(self, seen: Seen) -> None:
+        requests, pods = seen.view.requests, seen.view.pods
+        for i in range(20):
+            requests.put(request(f"r{i:02}" + "x" * 200))
+        (row,) = requests.needs()
+        named = requests.owners(pods.owner_of)[row.key]
+        assert (len(named), {len(owner) for owner in named}) == (3, {100})
+        # The requests that were remembered go, and others of their kind are named in their place.
+        for i in range(15):
+            requests.removed(request(f"r{i:02}" + "x" * 200))
+        (row,) = requests.needs()
+        assert requests.owners(pods.owner_of)[row.key][0].startswith("team/r15")
+
+    def test_a_request_that_changes_its_size_names_its_owner_in_its_new_row_only(self, seen: Seen) -> None:
+        requests, pods = seen.view.requests, seen.view.pods
+        requests.put(request("a"))
+        requests.put(request("a", cpu="3"))
+        (row,) = requests.needs()
+        assert requests.owners(pods.owner_of) == {row.key: ("team/a",)}
+        requests.put(request("a", cpu="bad"))
+        assert requests.owners(pods.owner_of) == {}
+
     def test_one_waits_until_it_is_acknowledged_and_another_of_its_name_waits_anew(self, seen: Seen) -> None:
         requests = seen.view.requests
         requests.put(request("a"))

@@ -4,7 +4,7 @@ There is one row per profile and unit size, and one row per gang and profile. Pa
 sizes share a row. The sums are exact; a row's unit is the largest of its members, per dimension.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from bigfleet.model.crd import CapacityRequest
 from bigfleet.model.demand.need import Need, NeedKey
@@ -70,6 +70,11 @@ class Aggregator:
         if unit is None:
             return None
         return NeedKey(unit.profile.fingerprint, unit.group, self._pools[unit.place].row_unit(unit.size))
+
+    def kind(self, namespace: str, name: str) -> Hashable:
+        """What requests that are always counted in one row have in common; None for a request that was never put."""
+        unit = self._units.get((namespace, name))
+        return None if unit is None else (unit.place, unit.size)
 
     def _withdraw(self, unit: Unit) -> None:
         if self._pools[unit.place].discard(unit.size):

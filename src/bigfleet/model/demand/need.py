@@ -81,3 +81,5 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether pods may run in the cluster that no need counts."""
     unrequested_nodes: tuple[UnrequestedNode, ...] = ()
     """Every node that runs a pod without a request, daemons aside."""
+    owners: tuple[tuple[str, ...], ...] = ()
+    """Some of those who ask, need by need; shorter than `needs` where they are not known. Nothing is decided by it."""

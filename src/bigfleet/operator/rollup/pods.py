@@ -108,6 +108,13 @@ class Pods:
         """Namespace and name of a pod that is there."""
         return self._by_uid[uid]
 
+    def owner_of(self, uid: str) -> str:
+        """The name of what owns the pod of a UID, or the pod's own; empty for a pod that is not there."""
+        key = self._by_uid.get(uid)
+        if key is None:
+            return ""
+        return next((owner.name for owner in self._pods[key].pod.metadata.owner_references), "") or key[1]
+
     def _stakes(self, node: str, keys: Iterable[Key]) -> UnrequestedNode:
         pods = [self._pods[key] for key in keys]
         return UnrequestedNode(

@@ -13,6 +13,7 @@ from bigfleet.model.crd import CapacityRequest
 from bigfleet.model.demand.aggregate import Aggregator
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.request import RequestError
+from bigfleet.operator.rollup.owners import OwnerOfPod, Owners, told
 
 URGENT_ABOVE = 100
 """A new request with a higher priority than this does not wait for the next roll-up; batch work is not above it."""
@@ -45,6 +46,7 @@ class Requests:
     ) -> None:
         self._urgent, self._pod_changed, self._complain = urgent, pod_changed, complain
         self._aggregator = Aggregator()
+        self._owners = Owners()
         self._waiting: dict[Key, UnacknowledgedRequest] = {}
         #: The UID of the pod that owns a request.
         self._pod_of: dict[Key, str] = {}
@@ -54,6 +56,8 @@ class Requests:
         self._besides: dict[str, list[Key]] = {}
         #: Requests that cannot become demand, each with the problem.
         self._refused: dict[Key, str] = {}
+        #: Whether requests of a kind may be there of which none is remembered in `_owners`.
+        self._owners_lost = False
 
     def __len__(self) -> int:
         return len(self._aggregator) + len(self._refused)
@@ -89,6 +93,26 @@ class Requests:
         """The rows of all requests."""
         return self._aggregator.needs()
 
+    def owners(self, owner_of_pod: OwnerOfPod) -> dict[NeedKey, tuple[str, ...]]:
+        """Some of those who ask for each row, as namespace/owner."""
+        self._remember_owners()
+        rows: dict[NeedKey, set[tuple[str, str]]] = {}
+        for sample in self._owners.samples():
+            row = self._aggregator.row(*next(iter(sample)))
+            if row is not None:
+                names = ((key[0], owner_of_pod(self._pod_of.get(key, "")) or name) for key, name in sample.items())
+                rows.setdefault(row, set()).update(names)
+        return {row: told(names) for row, names in rows.items()}
+
+    def _remember_owners(self) -> None:
+        """Remember requests of kinds whose remembered requests have all gone. That is rare, and a pass over all."""
+        if self._owners_lost:
+            self._owners_lost = False
+            for key in list(self._aggregator.keys()):
+                kind = self._aggregator.kind(*key)
+                if not self._owners.knows(kind):
+                    self._owners.put(key, kind, key[1])
+
     def waiting(self) -> list[UnacknowledgedRequest]:
         """Requests that are counted in the rows and not yet Acknowledged."""
         return list(self._waiting.values())
@@ -108,16 +132,21 @@ class Requests:
 
     def _take(self, key: Key, request: CapacityRequest) -> None:
         self._set_pod(key, request)
+        before = self._aggregator.kind(*key)
         try:
             self._aggregator.put(request)
         except RequestError as error:
-            self._aggregator.remove(*key)
+            self._withdraw(key)
             self._waiting.pop(key, None)
             if self._refused.get(key) != str(error):
                 self._refused[key] = str(error)
                 self._complain(request, error)
             return
         self._refused.pop(key, None)
+        owner = next((owner.name for owner in request.metadata.owner_references), "") or key[1]
+        kind = self._aggregator.kind(*key)
+        self._owners.put(key, kind, owner)
+        self._owners_lost = self._owners_lost or (before not in (None, kind) and not self._owners.knows(before))
         if request.status is None or request.status.phase == "Pending":
             former, uid = self._waiting.get(key), request.metadata.uid
             if former is None or former.uid != uid:
@@ -152,8 +181,15 @@ class Requests:
         if others:
             self._besides[pod] = others
 
-    def _remove(self, key: Key) -> None:
+    def _withdraw(self, key: Key) -> None:
+        """Count the request no longer."""
+        kind = self._aggregator.kind(*key)
         self._aggregator.remove(*key)
+        self._owners.remove(key)
+        self._owners_lost = self._owners_lost or (kind is not None and not self._owners.knows(kind))
+
+    def _remove(self, key: Key) -> None:
+        self._withdraw(key)
         self._waiting.pop(key, None)
         self._refused.pop(key, None)
         if pod := self._pod_of.get(key, ""):

@@ -34,6 +34,7 @@ class Rollups:
     def build(self, needs: tuple[Need, ...]) -> Rollup:
         """The roll-up with these rows and the present daemons and nodes."""
         self._stamped = max(self._stamp(), self._stamped + 1)
+        owners = self._requests.owners(self._pods.owner_of)
         return Rollup(
             cluster_id=self._cluster_id,
             timestamp_unix_nanos=self._stamped,
@@ -42,6 +43,7 @@ class Rollups:
             empty_nodes=self.empty_nodes(),
             partial_demand=self.partial,
             unrequested_nodes=self._pods.unrequested(),
+            owners=tuple(owners.get(need.key, ()) for need in needs),
         )
 
     def needs(self) -> tuple[Need, ...]:

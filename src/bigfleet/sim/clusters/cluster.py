@@ -176,6 +176,7 @@ class Cluster:
                 daemons=world.daemons,
                 empty_nodes=world.empty_nodes(),
                 unrequested_nodes=world.unrequested_nodes(),
+                owners=world.owners(),
             )
         message = rollup_to_wire(rollup)
         if not self._is_ours:

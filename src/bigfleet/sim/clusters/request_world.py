@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bigfleet.model.crd import CapacityRequest
-from bigfleet.model.demand.aggregate import aggregate
-from bigfleet.model.demand.need import Need
+from bigfleet.model.demand.aggregate import Aggregator
+from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.request import Reader, Unit
 from bigfleet.model.resources import quantities
 from bigfleet.sim.clusters.world import Pods, Workload, World
+from bigfleet.wire.needs import MAX_OWNERS
 
 
 class RequestWorld(World):
@@ -20,13 +21,22 @@ class RequestWorld(World):
         self._units: dict[str, Unit] = {}
         """What one pod of each workload asks for, by the workload's name."""
         self._rows: tuple[Need, ...] = ()
+        self._owners: dict[NeedKey, set[str]] = {}
 
     def replace_requests(self, requests: Sequence[CapacityRequest]) -> None:
         """These are all requests from now on; RequestError, and nothing has changed, where one cannot become demand."""
-        rows = aggregate(requests)
+        aggregator = Aggregator()
+        for request in requests:
+            aggregator.put(request)
         units = [self._reader.unit(each.spec, each.metadata.namespace, each.metadata.name) for each in requests]
         wanted = Counter(map(_name, units))
-        self._rows = rows
+        self._rows, self._owners = aggregator.needs(), {}
+        for request in requests:
+            metadata = request.metadata
+            owner = next((each.name for each in metadata.owner_references), metadata.name)
+            row = aggregator.row(metadata.namespace, metadata.name)
+            if row is not None:
+                self._owners.setdefault(row, set()).add(f"{metadata.namespace}/{owner}")
         for name in self._units.keys() - wanted.keys():
             del self._units[name]
             self.scale(name, 0)
@@ -40,6 +50,10 @@ class RequestWorld(World):
     def needs(self) -> tuple[Need, ...]:
         """The rows that all requests make."""
         return self._rows
+
+    def owners(self) -> tuple[tuple[str, ...], ...]:
+        """Some of those who ask for each row."""
+        return tuple(tuple(sorted(self._owners[row.key])[:MAX_OWNERS]) for row in self._rows)
 
 
 def _name(unit: Unit) -> str:

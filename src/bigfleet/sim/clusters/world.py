@@ -113,6 +113,10 @@ class World:
         self._place(self.nodes.values())
         self.changed()
 
+    def owners(self) -> tuple[tuple[str, ...], ...]:
+        """Some of those who ask for each row; empty where the pods have no names."""
+        return ()
+
     def needs(self) -> tuple[Need, ...]:
         """The rows of a roll-up: what all pods that have requests ask for, running or not."""
         rows: dict[NeedKey, Need] = {}
