@@ -95,6 +95,18 @@ OURS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "bigfleet_shard_clusters_silent": ("gauge", {}),
     "bigfleet_shard_engine_compiled": ("gauge", {}),
+    "bigfleet_shard_shortfalls_by_cluster": (
+        "gauge",
+        {
+            "cluster": ANY,
+            "reason": "operator_away fall_doubted bootstrap_failed no_match too_large too_few domain_too_small skew"
+            " paused file_unwritable provider_unreachable out_of_stock machines_failed machines_on_their_way"
+            " preemption_exhausted outranked not_looked_for",
+        },
+    ),
+    "bigfleet_shard_provider_reachable": ("gauge", {"provider": ANY}),
+    "bigfleet_shard_local_file_writable": ("gauge", {}),
+    "bigfleet_shard_machines_vanished_total": ("counter", {"provider": ANY}),
     "bigfleet_coordinator_leader": ("gauge", {}),
 }
 

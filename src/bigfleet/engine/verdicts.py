@@ -1,9 +1,11 @@
 """Verdicts: what became of each need in a decision. A verdict is worked out only when it is asked for."""
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
+from bigfleet.engine.candidates import Candidates, CandidateTable
 from bigfleet.engine.codes import PODS_DIM
 from bigfleet.engine.heap import columns as c
 from bigfleet.engine.heap.heap import Array, Heap
@@ -29,6 +31,7 @@ class Verdicts:
         self._heap, self._needs, self._inventory, self._slots = heap, needs, inventory, slots
         self._shown = self._now()
         kept = np.flatnonzero(heap.column(c.A_KIND)[: heap.work.h[c.ACTIONS]] >= 0)
+        self._candidates: CandidateTable | None = None
         self._bought = _Bought(*(_by_need(heap, kept, kind) for kind in (BOOTSTRAP, PROVISION, PREEMPT)))
 
     def __len__(self) -> int:
@@ -105,6 +108,22 @@ class Verdicts:
             amounts = {names[d]: int(vector[d]) for d in range(len(names)) if vector[d]}
             taken[self._inventory.ids[heap.column(c.E_MACHINE)[e]]] = dict(sorted(amounts.items()))
         return dict(sorted(taken.items()))
+
+    def on_their_way(self, row: int) -> Counter[MachineState]:
+        """How many of the machines that a need takes from do not serve yet, by the state that each is in."""
+        heap, slot = self._shown_heap, int(self._slots[row])
+        first, count = int(heap.column(c.N_FIRST_ENTRY)[slot]), int(heap.column(c.N_ENTRIES)[slot])
+        states = heap.column(c.M_STATE)[heap.column(c.E_MACHINE)[first : first + count]]
+        counted = np.bincount(states, minlength=len(MachineState))
+        found = {MachineState(state): int(counted[state]) for state in np.flatnonzero(counted).tolist()}
+        return Counter({state: number for state, number in found.items() if state is not MachineState.CONFIGURED})
+
+    def candidates(self, row: int) -> Candidates:
+        """The machines that could serve a need if they were free, and what keeps them from it."""
+        heap = self._shown_heap
+        if self._candidates is None:
+            self._candidates = CandidateTable(heap, self._inventory)
+        return self._candidates.of(int(self._slots[row]))
 
     def _vector(self, table: int, number: int) -> Array:
         return self._shown_heap.vectors(table, number + 1)[number]

@@ -40,6 +40,29 @@ _TRANSITION = Label("call", ("Create", "Configure", "Drain", "Delete"))
 _PHASE = Label("phase")
 _OUTCOME = Label("outcome")
 _CLUSTER = Label("cluster")
+# The last is for needs beyond those whose cause one cycle looks for.
+_CAUSE = Label(
+    "reason",
+    (
+        "operator_away",
+        "fall_doubted",
+        "bootstrap_failed",
+        "no_match",
+        "too_large",
+        "too_few",
+        "domain_too_small",
+        "skew",
+        "paused",
+        "file_unwritable",
+        "provider_unreachable",
+        "out_of_stock",
+        "machines_failed",
+        "machines_on_their_way",
+        "preemption_exhausted",
+        "outranked",
+        "not_looked_for",
+    ),
+)
 _PROVIDER = Label("provider")
 
 
@@ -73,6 +96,12 @@ class ShardMetrics(MetricTable):
         "bigfleet_shard_shortfalls_aged",
         "Needs left short, by cycles of age.",
         Label("bucket", ("1-9", "10-59", "60-299", "300+")),
+    )
+    shortfalls_by_cluster = gauges(
+        "bigfleet_shard_shortfalls_by_cluster",
+        "Needs left short, by cluster and by the one cause of each.",
+        _CLUSTER,
+        _CAUSE,
     )
     provisioning_latency = histogram(
         "bigfleet_shard_provisioning_latency_seconds", "From deciding to provision until Configured.", _HARDWARE
@@ -112,6 +141,13 @@ class ShardMetrics(MetricTable):
     )
     session_identity_rejected = counter(
         "bigfleet_shard_session_identity_rejected_total", "Sessions refused for their certificate's identity."
+    )
+    provider_reachable = gauges(
+        "bigfleet_shard_provider_reachable", "1 while a provider answers when it is asked for a list.", _PROVIDER
+    )
+    local_file_writable = gauge("bigfleet_shard_local_file_writable", "1 while the shard can write its local file.")
+    machines_vanished = counters(
+        "bigfleet_shard_machines_vanished_total", "Bound machines that their provider no longer has.", _PROVIDER
     )
     provider_rpc_duration = histograms(
         "bigfleet_shard_provider_rpc_duration_seconds", "Length of a call to a provider.", _EXCHANGE, _PROVIDER, _METHOD

@@ -27,7 +27,8 @@ from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import Operator, Profile, Requirement, Spread, WhenUnsatisfiable
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.api.admin import Admin, ClusterStanding, ProviderStanding, ShardStatus
-from bigfleet.shard.api.inspection import Inspection
+from bigfleet.shard.api.inspection import Inspection, ToldCause
+from bigfleet.shard.decision.causes import CauseKind
 from bigfleet.shard.demand.table import ForgetError
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.grpc_options import SERVER_OPTIONS
@@ -79,6 +80,21 @@ ROWS = [
     ),
 ]
 
+CAUSES = {
+    STARVED.key: ToldCause(
+        CauseKind.OUT_OF_STOCK,
+        "The provider is out of stock of OnDemand c.8 in zone eu-9: no c.8 is left. The shard tries again in 2 min.",
+        DECIDED - 400 * 10**9,
+    ),
+    COVERED.key: ToldCause(
+        CauseKind.MACHINES_ON_THEIR_WAY, "It waits for 2 machines on the way: 1 being created, 1 to be configured."
+    ),
+    GANG.key: ToldCause(
+        CauseKind.DOMAIN_TOO_SMALL,
+        "Enough machines match, but no one example.com/rack holds all 64 units, even if it were empty. Nothing is done for the gang until that changes.",
+    ),
+}
+
 SHOP = ClusterStanding(
     id="shop",
     connected=True,
@@ -122,6 +138,8 @@ STATUS = ShardStatus(
     paused="",
     dry_run=False,
     fenced="",
+    file_problem="",
+    file_lost_unix_nanos=0,
     engine="compiled",
     waits_for_engine="",
 )
@@ -133,14 +151,22 @@ class FakeShard:
     def __init__(self, rows: Iterable[tuple[Need, Verdict]] = (), clusters: Iterable[ClusterStanding] = ()) -> None:
         self.rows, self.known, self.shard = list(rows), list(clusters), STATUS
         self.cycle, self.decided_at_unix_nanos = 412, DECIDED
+        self.causes, self.asked_by = CAUSES, {STARVED.key: ("web/cart", "web/search")}
         self.lock = asyncio.Lock()
 
     def reading(self) -> AbstractAsyncContextManager[None]:
         return self.lock
 
-    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
+    @property
+    def cycle_seconds(self) -> float:
+        return 5.0
+
+    def owners(self, cluster: str, key: NeedKey) -> tuple[str, ...]:
+        return self.asked_by.get(key, ())
+
+    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict, ToldCause]]]:
         rows = [row for row in self.rows if cluster in ("", row[1].cluster)]
-        return len(rows), iter(rows)
+        return len(rows), ((need, verdict, self.causes.get(need.key, ToldCause())) for need, verdict in rows)
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         return DECIDED - 3600 * 10**9
@@ -222,18 +248,22 @@ async def ran(shard: FakeShard, *arguments: str) -> Ran:
 NEEDS = """\
 provider dusk does not answer: its machines stay as they are
 provider metal does not answer: its machines stay as they are
-cluster shop: 3 needs, 2 short (cycle 412, decided 2023-11-14 22:13:20 UTC)
-#  priority  asks                            machines must have  has                       missing                          unmet for
-1      1000  64 units of cpu 4, memory 16Gi  zone eu-9           40 of 64 on 5 machines    24 units: cpu 96, memory 384Gi   37 cycles (up to 6 min 10 s at 10 s each)
-2       500  2 units of cpu 4, memory 16Gi   anything            all on 2 machines, 2 new  -                                -
-3       100  64 units of cpu 4, memory 16Gi  all in one rack     24 of 64 on 3 machines    40 units: cpu 160, memory 640Gi  37 cycles (up to 6 min 10 s at 10 s each)
+cluster shop: 3 needs, 2 short, 1 covered and waiting for machines (cycle 412, decided 2023-11-14 22:13:20 UTC)
+#  asked by              priority  asks                            machines must have  has                       missing                          unmet for
+1  web/cart, web/search      1000  64 units of cpu 4, memory 16Gi  zone eu-9           40 of 64 on 5 machines    24 units: cpu 96, memory 384Gi   37 cycles (up to 3 min 5 s at 5 s each)
+2  -                          500  2 units of cpu 4, memory 16Gi   anything            all on 2 machines, 2 new  -                                -
+3  -                          100  64 units of cpu 4, memory 16Gi  all in one rack     24 of 64 on 3 machines    40 units: cpu 160, memory 640Gi  37 cycles (up to 3 min 5 s at 5 s each)
 
 1. 64 units of cpu 4, memory 16Gi at priority 1000 is short.
-   Why: Enough machines match, but needs of higher or equal rank have them, or they cannot be had now: failed lately, out of stock, or of a provider that does not answer.
-   Next: Raise its priority above 1000, or add machines with topology.kubernetes.io/zone eu-9; `bigfleetctl status` shows providers that do not answer.
+   Why: The provider is out of stock of OnDemand c.8 in zone eu-9: no c.8 is left. The shard tries again in 2 min. This has been so for 6 min 40 s.
+   Next: Wait, or let its requirements allow other instance types or zones.
+
+2. 2 units of cpu 4, memory 16Gi at priority 500 is covered and waits.
+   Why: It waits for 2 machines on the way: 1 being created, 1 to be configured.
+   Next: Wait; `kubectl get upcomingnodes` in the cluster shows how far each one is.
 
 3. 64 units of cpu 4, memory 16Gi at priority 100 is short.
-   Why: Enough machines match, but no one rack holds all 64 units, even if it were empty; nothing is done for it until that changes.
+   Why: Enough machines match, but no one example.com/rack holds all 64 units, even if it were empty. Nothing is done for the gang until that changes.
    Next: Make the gang smaller, let it share something wider than one rack, or add machines to one rack.
 """
 
@@ -268,20 +298,20 @@ async def test_only_unmet_needs_are_shown_and_counted_against_the_limit() -> Non
         unmet = await shell("needs", "--cluster", "shop", "--unmet", "--limit", "3")
         two_unmet = await shell("needs", "--unmet", "--limit", "2")
         any_two = await shell("needs", "--limit", "2")
-    assert "cluster shop: 3 needs, 2 short (cycle" in unmet.out
+    assert "cluster shop: 3 needs, 2 short, 1 covered and waiting for machines (cycle" in unmet.out
     assert "anything" not in unmet.out
     assert unmet.out.count("Why: ") == 2
-    assert "all clusters: the first 2 short ones of 3 needs (" in two_unmet.out
+    assert "all clusters: the first 2 short ones of 3 needs, 1 covered and" in two_unmet.out
     assert two_unmet.out.count("Why: ") == 2
-    assert "all clusters: the first 2 of 3 needs, 1 of them short (" in any_two.out
-    assert any_two.out.count("Why: ") == 1
+    assert "all clusters: the first 2 of 3 needs, 1 of them short, 1 covered and" in any_two.out
+    assert any_two.out.count("Why: ") == 2
 
 
 async def test_wide_shows_what_a_table_leaves_out() -> None:
     out = (await ran(FakeShard(ROWS, CLUSTERS), "needs", "--output", "wide")).out.splitlines()
-    heading, _, covered, gang = ["  ".join(line.split()) for line in out[3:7]]
+    heading, _, covered, gang = ["  ".join(line.split()) for line in out[4:8]]
     assert heading.endswith("new  machines  domain  penalties  $  first  seen  profile  gang")
-    assert covered.startswith("2  shop  500  2  units")
+    assert covered.startswith("2  shop  -  500  2  units")
     seen = "2023-11-14  21:13:20  UTC"
     assert f"1  idle,  1  to  be  created  -  16  /  0  {seen}  {COVERED.profile.fingerprint}  -" in covered
     assert f"-  r7  0  /  0  {seen}  {GANG.profile.fingerprint}  train" in gang
@@ -318,23 +348,29 @@ async def test_json_is_one_documented_object_a_line() -> None:
         "parked": True,
         "parked_cycles": 37,
         "unmet_cycles": 37,
+        "cycle_seconds": 5.0,
+        "owners": [],
         "reason": "TOPOLOGY_UNSATISFIABLE",
+        "cause": "DOMAIN_TOO_SMALL",
+        "cause_since": "",
     }
     assert (why[:23], after[:20]) == ("Enough machines match, ", "Make the gang smalle")
-    covered = lines[1]
-    assert (covered["reason"], covered["why"], covered["next"], covered["missing"]) == ("", "", "", {})
+    first, covered = lines[:2]
+    assert (first["owners"], first["cause_since"]) == (["web/cart", "web/search"], "2023-11-14T22:06:40Z")
+    assert (covered["reason"], covered["cause"], covered["missing"]) == ("", "MACHINES_ON_THEIR_WAY", {})
+    assert covered["why"].startswith("It waits for 2 machines")
     assert [name for name in covered if f"`{name}`" not in GUIDE] == []
 
 
 async def test_every_command_of_the_guide_does_what_the_guide_says() -> None:
-    examples = re.findall(r"^    (bigfleetctl [^|\n]*?)(?:  | \||$)", GUIDE, re.MULTILINE)
+    examples = re.findall(r"^(bigfleetctl [^|\n]*?)(?: +#| \||$)", GUIDE, re.MULTILINE)
     assert len(examples) == 10
     shard = FakeShard(ROWS, CLUSTERS)
     async with served(shard) as shell:
         for example in examples:
             done = await shell(*shlex.split(example)[1:])
             assert (done.code, done.err) == (0, ""), example
-    shown = re.findall(r"^    ((?:1\.|   Why:|   Next:) .*)", GUIDE, re.MULTILINE)
+    shown = re.findall(r"^((?:1\. 64|   Why:|   Next:) .*)", GUIDE, re.MULTILINE)
     assert len(shown) == 3
     assert [line for line in shown if line not in NEEDS.splitlines()] == []
 
@@ -382,6 +418,43 @@ async def test_the_clusters_are_listed_with_how_they_stand() -> None:
 async def test_the_status_says_whether_the_shard_acts_and_which_providers_do_not_answer() -> None:
     async with served(FakeShard()) as shell:
         assert await shell("status") == Ran(0, STATUS_LINES.replace("ADDRESS", shell.address), "")
+
+
+async def test_the_operators_that_are_away_are_named_above_needs_that_are_not_short() -> None:
+    away = but(id="bank", connected=False, live=False, seconds_away=200.0, needs=2, needs_short=0, machines=1)
+    quiet = but(id="idle", connected=False, live=False, seconds_away=200.0, needs=0, needs_short=0, machines=0)
+    shard = FakeShard((), [SHOP, away, quiet])
+    shard.shard = msgspec.structs.replace(STATUS, providers=())
+    async with served(shard) as shell:
+        everybody = (await shell("needs", "--unmet")).out.splitlines()
+        other = (await shell("needs", "--unmet", "--cluster", "shop")).out
+    said = "the operator of cluster bank has had no session for 3 min 20 s: the cluster (2 needs, 1 machine) keeps what it has, and nothing is acquired for it"
+    assert everybody[0] == said
+    assert everybody[1].startswith("all clusters: 0 needs, 0 short")
+    assert "bank" not in other
+
+
+async def test_a_full_disk_is_in_the_status_and_above_the_needs() -> None:
+    shard = FakeShard(ROWS, CLUSTERS)
+    since = DECIDED - 60 * 10**9
+    shard.shard = msgspec.structs.replace(STATUS, file_problem="shard.db: disk is full", file_lost_unix_nanos=since)
+    said = "LOCAL FILE UNWRITABLE since 2023-11-14 22:12:20 UTC (shard.db: disk is full): no action begins until it can be written"
+    async with served(shard) as shell:
+        assert (await shell("status")).out.splitlines()[1] == said
+        assert (await shell("needs")).out.splitlines()[0] == said
+
+
+async def test_status_and_clusters_are_json_for_programs() -> None:
+    async with served(FakeShard((), CLUSTERS)) as shell:
+        status = json.loads((await shell("status", "-o", "json")).out)
+        clusters = [json.loads(line) for line in (await shell("clusters", "-o", "json")).out.splitlines()]
+    assert (status["address"], status["shard_id"], status["epoch"]) == (shell.address, "eu-1", 7)
+    assert status["machines_by_state"] == {"Configured": 1000, "Idle": 2}
+    assert (status["actuation_paused"], status["local_file_error"]) == (False, "")
+    assert [provider["name"] for provider in status["providers"]] == ["cloud", "dusk", "metal"]
+    assert status["providers"][2]["last_error"] == "no route to host"
+    assert [cluster["cluster_id"] for cluster in clusters] == ["away", "gone", "new", "odd", "shop", "silent"]
+    assert (clusters[0]["live"], clusters[0]["seconds_away"], clusters[1]["forgotten"]) == (True, 45, True)
 
 
 async def test_a_pause_lasts_until_it_is_resumed() -> None:

@@ -56,91 +56,116 @@ def short(of: Need, units: int = 24, **fields: Any) -> pb.NeedView:
     return pb.NeedView(need=need_to_wire(of), cluster_id="shop", residual_deficit=deficit, **said | fields)
 
 
-WORDS = {
-    "nothing matches": (
-        need(5, IN_A_ZONE, Requirement("gpu", Operator.EXISTS)),
-        {"unmet_reason": pb.UNMET_REASON_NO_MATCHING_SUPPLY},
-        "This shard knows no machine with any gpu, topology.kubernetes.io/zone eu-9 that holds one unit (cpu 4, memory 16Gi), or too few to hold all 64 units even if they were empty.",
-        "Check its requirements for a label or a value that no machine has, and its size; if both are meant so, add such machines.",
+HEADER = pb.InspectNeedsHeader(computed_at_unix_nanos=1_000 * 10**9, cycle_interval_millis=2500)
+
+# What a shard of ours says stands as it was sent; the next step is worked out here.
+NEXT_STEPS = {
+    "OPERATOR_AWAY": (
+        STARVED,
+        "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, `bigfleetctl clusters forget 'shop; true' --yes` gives its machines back.",
     ),
-    "too little matches": (
-        need(5, Requirement(ZONE, Operator.NOT_IN, ("a", "b"))),
-        {"unmet_reason": pb.UNMET_REASON_NO_MATCHING_SUPPLY, "claimed_machine_count": 2},
-        "All machines of this shard with topology.kubernetes.io/zone not a|b would not hold its 64 units, even if they were empty.",
-        "Add such machines, or ask for less.",
+    "FALL_DOUBTED": (
+        STARVED,
+        "Wait: the shard believes the fall after three such roll-ups over a minute. If the fall is not meant, see why the operator reports so little.",
     ),
-    "nothing matches what may be cut": (
-        DIVISIBLE,
-        {"unmet_reason": pb.UNMET_REASON_NO_MATCHING_SUPPLY},
-        "This shard knows no machine of any kind that has something of it free.",
-        "Check its requirements for a label or a value that no machine has, and its size; if both are meant so, add such machines.",
+    "BOOTSTRAP_FAILED": (
+        STARVED,
+        "Mend what the operator's log says about the bootstrap; the shard tries again by itself.",
     ),
-    "the skew forbids it": (
-        need(5, spread=(EVENLY, RATHER)),
-        {"unmet_reason": pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE},
-        "Enough machines match, but they lie too unevenly for a skew of 1 over zone: what would exceed it does not count.",
-        "Add machines in the emptiest zone, raise maxSkew, or make the spread ScheduleAnyway.",
+    "NO_MATCH": (STARVED, "Check its requirements for a label or a value that no machine has, or add such machines."),
+    "TOO_LARGE": (
+        STARVED,
+        "Ask for smaller pods, or add larger machines with topology.kubernetes.io/zone eu-9.",
     ),
-    "a gang is outranked": (
+    "TOO_FEW": (DIVISIBLE, "Add machines of any kind, or ask for less."),
+    "DOMAIN_TOO_SMALL": (
         GANG,
-        {"unmet_reason": pb.UNMET_REASON_PRIORITY_STARVED, "same_satisfiable": False, "acquisition_parked": True},
-        "Enough machines of one rack match, but needs of higher or equal rank have them, or they cannot be had now: failed lately, out of stock, or of a provider that does not answer.",
-        "Raise its priority above 100, or add machines of any kind; `bigfleetctl status` shows providers that do not answer.",
-    ),
-    "victims are not enough": (
-        need(5, IN_A_ZONE),
-        {"unmet_reason": pb.UNMET_REASON_PREEMPTION_EXHAUSTED},
-        "It takes every machine of lower needs that it may, and that is not enough.",
-        "Wait for those to drain, which may take 10 min, and add machines with topology.kubernetes.io/zone eu-9 for the rest.",
-    ),
-    "a gang's spread forbids it": (
-        need(5, ONE_RACK, group="train", spread=(EVENLY, RATHER)),
-        {"unmet_reason": pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE, "same_satisfiable": False},
-        "Enough machines match, but no one rack holds all 64 units within its skew, even if it were empty; nothing is done for it until that changes.",
         "Make the gang smaller, let it share something wider than one rack, or add machines to one rack.",
     ),
-    "somebody else's shard has parked it": (
-        need(5),
-        {"unmet_reason": pb.UNMET_REASON_PREEMPTION_EXHAUSTED, "acquisition_parked": True},
-        "It takes every machine of lower needs that it may, and that is not enough.",
-        "Wait for those to drain, which may take 10 min, and add machines of any kind for the rest.",
+    "SKEW": (
+        need(5, spread=(EVENLY, RATHER)),
+        "Add machines in the emptiest zone, raise maxSkew, or make the spread ScheduleAnyway.",
     ),
-    "a stranger's shard gives no reason": (
-        need(5),
-        {"unmet_reason": 0, "same_satisfiable": False},
-        "The shard gives no reason.",
-        "Look at the shard's log.",
+    "PAUSED": (STARVED, "See `bigfleetctl status`; `bigfleetctl resume` ends a pause."),
+    "FILE_UNWRITABLE": (
+        STARVED,
+        "Make room on the shard's disk, or mend the permissions of its data directory.",
     ),
-    "a newer shard gives a reason of its own": (
-        need(5),
-        {"unmet_reason": 77},
-        "The shard gives no reason.",
-        "Look at the shard's log.",
+    "PROVIDER_UNREACHABLE": (
+        STARVED,
+        "Bring the provider back; `bigfleetctl status` shows when it was last listed.",
     ),
+    "OUT_OF_STOCK": (STARVED, "Wait, or let its requirements allow other instance types or zones."),
+    "MACHINES_FAILED": (STARVED, "See at the provider why they fail; the shard tries again by itself."),
+    "MACHINES_ON_THEIR_WAY": (
+        STARVED,
+        "Wait; `kubectl get upcomingnodes` in the cluster shows how far each one is.",
+    ),
+    "PREEMPTION_EXHAUSTED": (
+        STARVED,
+        "Wait for those to drain, which may take 10 min, and add machines with topology.kubernetes.io/zone eu-9 for the rest.",
+    ),
+    "OUTRANKED": (GANG, "Raise its priority above 100, or add machines of any kind."),
 }
 
 
-@pytest.mark.parametrize(("of", "fields", "why", "after"), WORDS.values(), ids=WORDS)
-def test_a_reason_has_its_sentence_and_its_next_step(of: Need, fields: dict[str, Any], why: str, after: str) -> None:
-    assert explain(inspected_need(short(of, **fields)), None) == Explanation(why, after)
+@pytest.mark.parametrize("cause", NEXT_STEPS)
+def test_a_cause_is_told_as_the_shard_says_it_with_a_next_step(cause: str) -> None:
+    of, after = NEXT_STEPS[cause]
+    view = short(of, cause=pb.NeedCause.Value(f"NEED_CAUSE_{cause}"), cause_text="It is so.")
+    view.cluster_id = "shop; true"
+    assert explain(inspected_need(view), HEADER) == Explanation("It is so.", after)
+    view.cause_since_unix_nanos = 630 * 10**9
+    assert explain(inspected_need(view), HEADER).why == "It is so. This has been so for 6 min 10 s."
 
 
-def test_a_need_that_the_shard_parked_for_a_live_cluster_waits_for_its_operator_s_user_data() -> None:
-    live = ClusterStanding(cluster_id="shop", live=True)
-    assert explain(inspected_need(short(STARVED, acquisition_parked=True)), live) == Explanation(
-        "The cluster's operator had no user data for a machine of this profile, so the shard holds the need out: 1 min, then twice as long each time, up to 1 h.",
-        "Mend what the operator's log says about the bootstrap; the shard tries again by itself.",
-    )
+def test_every_cause_has_a_next_step() -> None:
+    assert {f"NEED_CAUSE_{cause}" for cause in NEXT_STEPS} | {"NEED_CAUSE_UNSPECIFIED"} == set(pb.NeedCause.keys())
+    newer = short(STARVED, cause=77, cause_text="Something new.")
+    assert explain(inspected_need(newer), HEADER) == Explanation("Something new.", "Look at the shard's log.")
 
 
-def test_demand_that_is_not_live_is_the_reason_before_all_others_and_its_command_is_safe_to_copy() -> None:
-    away = ClusterStanding(cluster_id="shop; true", reported=True, seconds_away=3700)
-    assert explain(inspected_need(short(STARVED)), away) == Explanation(
-        "The operator of cluster shop; true has had no session for 1 h 1 min, so the shard keeps what the cluster has "
-        "and acquires nothing for it.",
-        "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, "
-        "`bigfleetctl clusters forget 'shop; true' --yes` gives its machines back.",
-    )
+STRANGERS = {
+    "nothing matches": (
+        STARVED,
+        pb.UNMET_REASON_NO_MATCHING_SUPPLY,
+        "The shard has too few machines with topology.kubernetes.io/zone eu-9 for it, or none.",
+        "Add machines with topology.kubernetes.io/zone eu-9, or ask for less.",
+    ),
+    "the skew forbids it": (
+        need(5, spread=(EVENLY, RATHER)),
+        pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE,
+        "Machines match, but the skew forbids to use them.",
+        "Add machines in the emptiest zone, raise maxSkew, or make the spread ScheduleAnyway.",
+    ),
+    "a gang has no place": (
+        GANG,
+        pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE,
+        "Machines match, but no one domain holds the gang.",
+        "Make the gang smaller, let it share something wider than one rack, or add machines to one rack.",
+    ),
+    "it is outranked": (
+        GANG,
+        pb.UNMET_REASON_PRIORITY_STARVED,
+        "Other needs have the machines that match.",
+        "Raise its priority above 100, or add machines of any kind.",
+    ),
+    "victims are not enough": (
+        need(5),
+        pb.UNMET_REASON_PREEMPTION_EXHAUSTED,
+        "It takes every machine of lower needs that it may, and that is not enough.",
+        "Wait for those to drain, which may take 10 min, and add machines of any kind for the rest.",
+    ),
+    "no reason is given": (need(5), 0, "The shard gives no reason.", "Look at the shard's log."),
+    "the reason is a new one": (need(5), 77, "The shard gives no reason.", "Look at the shard's log."),
+}
+
+
+@pytest.mark.parametrize(("of", "reason", "why", "after"), STRANGERS.values(), ids=STRANGERS)
+def test_of_a_stranger_s_shard_that_names_no_cause_the_reason_is_told(
+    of: Need, reason: Any, why: str, after: str
+) -> None:
+    assert explain(inspected_need(short(of, unmet_reason=reason)), HEADER) == Explanation(why, after)
 
 
 @pytest.mark.parametrize(
@@ -186,11 +211,17 @@ def test_what_a_need_has_and_lacks_is_counted_in_its_units(view: pb.NeedView, wo
 
 
 @pytest.mark.parametrize(
-    ("cycles", "text"), [(1, "1 cycle (up to 10 s at 10 s each)"), (360, "360 cycles (up to 1 h at 10 s each)")]
+    ("cycles", "millis", "text"),
+    [
+        (1, 10_000, "1 cycle (up to 10 s at 10 s each)"),
+        (360, 2_500, "360 cycles (up to 15 min at 2.5 s each)"),
+        (7, 0, "7 cycles"),
+    ],
 )
-def test_how_long_a_need_has_been_unmet_is_told_in_cycles_and_roughly_in_time(cycles: int, text: str) -> None:
-    assert unmet_for(short(STARVED, age_cycles_unmet=cycles)) == text
-    assert unmet_for(pb.NeedView(satisfied=True)) == "-"
+def test_how_long_a_need_has_been_unmet_is_told_in_the_shard_s_own_cycles(cycles: int, millis: int, text: str) -> None:
+    header = pb.InspectNeedsHeader(cycle_interval_millis=millis)
+    assert unmet_for(short(STARVED, age_cycles_unmet=cycles), header) == text
+    assert unmet_for(pb.NeedView(satisfied=True), header) == "-"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ STATUS = ShardStatus(
     paused="drill",
     dry_run=True,
     fenced="epoch 8 was seen",
+    file_problem="",
+    file_lost_unix_nanos=0,
     engine="compiled",
     waits_for_engine="",
 )

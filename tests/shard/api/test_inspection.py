@@ -14,7 +14,8 @@ from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.demand.profile import Operator, Profile, Requirement
 from bigfleet.shard.api import inspection
-from bigfleet.shard.api.inspection import Inspection
+from bigfleet.shard.api.inspection import Inspection, ToldCause
+from bigfleet.shard.decision.causes import CauseKind
 from bigfleet.transport.address import TCPAddress
 from bigfleet.transport.dial import Dialer
 from bigfleet.transport.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
@@ -59,15 +60,24 @@ class FakeBooks:
     def reading(self) -> AbstractAsyncContextManager[None]:
         return self.lock
 
-    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
+    @property
+    def cycle_seconds(self) -> float:
+        return 2.5
+
+    def owners(self, cluster: str, key: NeedKey) -> tuple[str, ...]:
+        assert self.lock.locked()
+        return ("prod/web",)
+
+    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict, ToldCause]]]:
         rows = [row for row in self.rows if cluster in ("", row[1].cluster)]
         return len(rows), self._make(rows)
 
-    def _make(self, rows: Sequence[tuple[Need, Verdict]]) -> Iterator[tuple[Need, Verdict]]:
+    def _make(self, rows: Sequence[tuple[Need, Verdict]]) -> Iterator[tuple[Need, Verdict, ToldCause]]:
         for row in rows:
             assert self.lock.locked()
             self.made += 1
-            yield row
+            short = ToldCause(CauseKind.OUTRANKED, "Others have them.", 1_650_000_000_000_000_000)
+            yield *row, ToldCause() if row[1].satisfied else short
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         assert self.lock.locked()
@@ -116,7 +126,10 @@ async def refusal(books: FakeBooks, **request: Any) -> tuple[grpc.StatusCode, st
 async def test_the_header_names_the_decision_and_every_need_follows_in_serving_order() -> None:
     needs = [need(priority) for priority in (9, 5, 1)]
     header, views = await answer(FakeBooks([(each, verdict(each)) for each in needs]))
-    assert header == pb.InspectNeedsHeader(cycle=7, computed_at_unix_nanos=1_700_000_000_000_000_000, total_needs=3)
+    decided = 1_700_000_000_000_000_000
+    assert header == pb.InspectNeedsHeader(
+        cycle=7, computed_at_unix_nanos=decided, total_needs=3, cycle_interval_millis=2500
+    )
     assert [view.need for view in views] == [need_to_wire(each) for each in needs]
 
 
@@ -134,6 +147,7 @@ async def test_a_covered_need_is_shown_whole() -> None:
         bootstrap_count=2,
         provision_count=1,
         same_satisfiable=True,
+        owners=["prod/web"],
     )
 
 
@@ -156,6 +170,10 @@ async def test_a_gang_that_no_domain_holds_is_shown_whole() -> None:
         parked_age_cycles=37,
         age_cycles_unmet=37,
         unmet_reason=pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE,
+        cause=pb.NEED_CAUSE_OUTRANKED,
+        cause_text="Others have them.",
+        cause_since_unix_nanos=1_650_000_000_000_000_000,
+        owners=["prod/web"],
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bigfleet.engine.records import ClusterRecord, MachineRecord, Policy
 from bigfleet.model.machine import CapacityType, Machine, MachineState
-from bigfleet.shard.decision.holdouts import HoldOuts, KeptHoldOuts, shape_of
+from bigfleet.shard.decision.holdouts import HeldOut, HoldOuts, KeptHoldOuts, shape_of
 
 SHAPE = ("c8", "z1", CapacityType.SPOT)
 OTHER = ("c8", "z2", CapacityType.SPOT)
@@ -184,3 +184,32 @@ def test_a_restart_changes_nothing_but_the_clock(events: list[tuple[str, int, st
                 holdouts.need_succeeded("prod", name)
                 holdouts.create_succeeded(shape)
         assert straight.kept(now) == restarted.kept(now + shift)
+
+
+def test_what_was_said_is_told_while_the_hold_out_lasts_and_outlives_a_restart() -> None:
+    holdouts = HoldOuts()
+    holdouts.machine_failed("m-1", 1000, "its fan stopped")
+    holdouts.need_failed("prod", "f1", 1000, "no template" + "!" * 500)
+    holdouts.out_of_stock(SHAPE, 1000, "none is left")
+    again = HoldOuts.restored(holdouts.kept(1010), 5)
+    assert again.held_machine("m-1", 5) == HeldOut(-5, 55, "its fan stopped")
+    need = again.held_need("prod", "f1", 5)
+    assert need is not None
+    assert (need.said[:12], len(need.said)) == ("no template!", 200)
+    assert again.held_shape(SHAPE, 5) == HeldOut(-5, 175, "none is left")
+    assert (again.held_machine("m-1", 56), again.held_need("prod", "f2", 5)) == (None, None)
+
+
+def test_a_stock_out_that_comes_again_has_lasted_since_the_first_until_a_create_succeeds() -> None:
+    holdouts = HoldOuts()
+    holdouts.out_of_stock(SHAPE, 1000, "none")
+    assert holdouts.held_shape(SHAPE, 1180) is None
+    holdouts.out_of_stock(SHAPE, 1200, "still none")
+    holdouts.kept(1210)
+    assert holdouts.held_shape(SHAPE, 1210) == HeldOut(1000, 1380, "still none")
+    holdouts.create_succeeded(SHAPE)
+    holdouts.out_of_stock(SHAPE, 1400, "none again")
+    assert holdouts.held_shape(SHAPE, 1400) == HeldOut(1400, 1580, "none again")
+    holdouts.kept(1400 + 180 + 601)
+    holdouts.out_of_stock(SHAPE, 3000, "much later")
+    assert holdouts.held_shape(SHAPE, 3000) == HeldOut(3000, 3180, "much later")

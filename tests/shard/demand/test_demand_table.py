@@ -56,6 +56,28 @@ def ack(effects: list[Effect]) -> Acknowledge:
     return found
 
 
+def test_the_same_rows_with_other_owners_change_nothing_but_who_is_named() -> None:
+    rows = row(1), row(2, priority=7)
+    demand = connected(rollup(1, *rows, owners=(("team/web",), ())))
+    assert (demand.owners("c", rows[0].key), demand.owners("c", rows[1].key)) == (("team/web",), ())
+    assert demand.rolled_up("c", rollup(2, *rows, owners=(("team/api",),)), (), 10.0) == [Acknowledge("c", "2")]
+    assert demand.owners("c", rows[0].key) == ("team/api",)
+    demand.rolled_up("c", rollup(3, *rows), (), 20.0)
+    assert demand.owners("c", rows[0].key) == ()
+    assert demand.owners("nobody", rows[0].key) == ()
+
+
+def test_a_doubtful_roll_up_is_told_since_the_first_one_and_for_the_last_reason() -> None:
+    demand = connected(rollup(1, row(100)))
+    demand.rolled_up("c", rollup(2, row(1)), (), 10.0)
+    demand.rolled_up("c", rollup(3, row(1)), (), 20.0)
+    doubted = demand.doubted("c")
+    assert doubted is not None
+    assert (doubted.since, "number 2 after 10 s" in doubted.reason) == (10.0, True)
+    demand.rolled_up("c", rollup(4, row(100)), (), 30.0)
+    assert demand.doubted("c") is None
+
+
 def record(demand: Demand) -> ClusterRecord:
     return demand.record("c", {})
 

@@ -364,7 +364,7 @@ class Day:
         """Rows that can be met and are not. Where pods go on their nodes is another's business."""
         _, rows = self.rig.life.answers.verdict_rows("")
         hopeless = [workload.profile for workload in UNSATISFIABLE]
-        return [f"{verdict}" for need, verdict in rows if not verdict.satisfied and need.profile not in hopeless]
+        return [f"{verdict}" for need, verdict, _ in rows if not verdict.satisfied and need.profile not in hopeless]
 
     async def settle(self, hours: float, is_there: Callable[[], object]) -> None:
         """Wait until it is so, nothing is under way, and nothing was begun for longer than anything is put off."""

@@ -21,7 +21,8 @@ from bigfleet.cli.ctl.shard_client import (
     list_clusters,
     set_actuation,
 )
-from bigfleet.cli.ctl.shard_tables import show_clusters, show_needs, show_status, standing, why_no_needs
+from bigfleet.cli.ctl.shard_json import json_of
+from bigfleet.cli.ctl.shard_tables import show_clusters, show_needs, show_status, why_no_needs
 from bigfleet.cli.program import InputError, console, examples, run
 from bigfleet.cli.wording import count
 
@@ -47,6 +48,18 @@ class Output(StrEnum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
+
+
+class PlainOutput(StrEnum):
+    """How everything else is shown."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+PlainOutputFlag = Annotated[
+    PlainOutput, typer.Option("--output", "-o", help="table, for people, or json, for programs.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -76,7 +89,9 @@ def needs(
     cluster: Annotated[str, typer.Option(help="Only this cluster's needs. [default: all clusters']")] = "",
     unmet: Annotated[bool, typer.Option("--unmet", help="Only needs that are short.")] = False,
     limit: Annotated[int, typer.Option(help="Show at most so many; 0: all.", min=0, max=2**31 - 1)] = 0,
-    output: Annotated[Output, typer.Option(help="table, wide (more columns) or json (a line a need).")] = Output.TABLE,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="table, wide (more columns) or json (a line a need).")
+    ] = Output.TABLE,
     shard: ShardFlag = DEFAULT_SHARD,
     tls_cert: CertFlag = None,
     tls_key: KeyFlag = None,
@@ -95,7 +110,7 @@ def needs(
         typer.echo(said, err=output is Output.JSON)
     elif output is Output.JSON:
         for each in answer.needs:
-            typer.echo(json_line(each, answer.header, standing(answer.shard_state, each.view.cluster_id)))
+            typer.echo(json_line(each, answer.header))
     else:
         show_needs(answer, cluster, limit, console(), unmet=unmet, wide=output is Output.WIDE)
 
@@ -103,6 +118,7 @@ def needs(
 @clusters_app.callback()
 def clusters(
     context: typer.Context,
+    output: PlainOutputFlag = PlainOutput.TABLE,
     shard: ShardFlag = DEFAULT_SHARD,
     tls_cert: CertFlag = None,
     tls_key: KeyFlag = None,
@@ -111,7 +127,12 @@ def clusters(
     """List the clusters that a shard knows, how many of their needs are short, and how many machines they have."""
     if context.invoked_subcommand is None:
         target = Target.from_flags(shard, tls_cert, tls_key, tls_ca)
-        show_clusters(asyncio.run(list_clusters(target)), console())
+        found = asyncio.run(list_clusters(target))
+        if output is PlainOutput.JSON:
+            for each in found:
+                typer.echo(json_of(each))
+        else:
+            show_clusters(found, console())
         return
     early = [name for name in context.params if _is_given(context, name)]
     if early:
@@ -178,6 +199,7 @@ def resume(
 
 @app.command(epilog=examples("bigfleetctl status --shard 10.0.0.7:7780"))
 def status(
+    output: PlainOutputFlag = PlainOutput.TABLE,
     shard: ShardFlag = DEFAULT_SHARD,
     tls_cert: CertFlag = None,
     tls_key: KeyFlag = None,
@@ -188,7 +210,11 @@ def status(
     What is in flight is shown as well.
     """
     target = Target.from_flags(shard, tls_cert, tls_key, tls_ca)
-    show_status(asyncio.run(get_status(target)), str(target.address), console())
+    found = asyncio.run(get_status(target))
+    if output is PlainOutput.JSON:
+        typer.echo(json_of(found, address=str(target.address)))
+    else:
+        show_status(found, str(target.address), console())
 
 
 def _unknown(cluster: str, target: Target) -> InputError:

@@ -3,18 +3,21 @@
 import json
 from datetime import UTC, datetime
 
-from bigfleet.cli.ctl.need_words import InspectedNeed, explain
+from google.protobuf.descriptor import EnumDescriptor
+
+from bigfleet.cli.ctl.need_words import InspectedNeed, explain, waits
 from bigfleet.model.resources import quantities
 from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
-from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding
 
-_PREFIX = "UNMET_REASON_"
+_REASON, _CAUSE = "UNMET_REASON_", "NEED_CAUSE_"
 
 
-def json_line(each: InspectedNeed, header: pb.InspectNeedsHeader, cluster: ClusterStanding | None) -> str:
+def json_line(each: InspectedNeed, header: pb.InspectNeedsHeader) -> str:
     """One line about a need, in ASCII, so that no character in it can control a terminal."""
     view, need = each.view, each.need
-    profile, explanation = need.profile, None if view.satisfied else explain(each, cluster)
+    profile, explanation = need.profile, None
+    if waits(view) or not view.satisfied:
+        explanation = explain(each, header)
     fields = {
         "cluster": view.cluster_id,
         "cycle": header.cycle,
@@ -47,17 +50,21 @@ def json_line(each: InspectedNeed, header: pb.InspectNeedsHeader, cluster: Clust
         "parked": view.acquisition_parked,
         "parked_cycles": view.parked_age_cycles,
         "unmet_cycles": view.age_cycles_unmet,
-        "reason": "" if view.satisfied else _reason(view.unmet_reason),
+        "cycle_seconds": header.cycle_interval_millis / 1000,
+        "owners": list(view.owners),
+        "reason": "" if view.satisfied else _name(pb.UnmetReason.DESCRIPTOR, view.unmet_reason, _REASON),
+        "cause": _name(pb.NeedCause.DESCRIPTOR, view.cause, _CAUSE) if view.cause else "",
+        "cause_since": _time(view.cause_since_unix_nanos),
         "why": "" if explanation is None else explanation.why,
         "next": "" if explanation is None else explanation.next,
     }
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _reason(number: int) -> str:
-    """The reason by its name in the contract, or by its number where a newer shard has one more."""
-    name = {value.number: value.name for value in pb.UnmetReason.DESCRIPTOR.values}.get(number)
-    return str(number) if name is None else name.removeprefix(_PREFIX)
+def _name(enum: EnumDescriptor, number: int, prefix: str) -> str:
+    """A value by its name in the contract, or by its number where a newer shard has one more."""
+    value = enum.values_by_number.get(number)
+    return str(number) if value is None else value.name.removeprefix(prefix)
 
 
 def _time(unix_nanos: int) -> str:

@@ -10,10 +10,8 @@ from bigfleet.model.demand.profile import Operator, WhenUnsatisfiable
 from bigfleet.model.resources import MAX_TOTAL, Resources, demand
 from bigfleet.wire.needs import need_from_wire
 from bigfleet.wire.v1alpha1 import shardread_pb2 as pb
-from bigfleet.wire.v1alpha1.shardadmin_pb2 import ClusterStanding
 
-CYCLE_SECONDS = 10
-"""The default time between two decisions. A shard may be configured otherwise, and changed demand brings one sooner."""
+_NANOS = 10**9
 
 
 class InspectedNeed(msgspec.Struct, frozen=True):
@@ -76,51 +74,89 @@ def on_their_way(view: pb.NeedView) -> str:
     return ", ".join(parts) or "-"
 
 
-def unmet_for(view: pb.NeedView) -> str:
-    """For how long a need has been short. The shard counts cycles; the time that they took is only known roughly."""
+def unmet_for(view: pb.NeedView, header: pb.InspectNeedsHeader) -> str:
+    """For how long a need has been short. The shard counts cycles, and changed demand brings one sooner."""
     if view.satisfied:
         return "-"
-    cycles = view.age_cycles_unmet
-    return f"{count(cycles, 'cycle')} (up to {span(cycles * CYCLE_SECONDS)} at {CYCLE_SECONDS} s each)"
+    cycles, each = view.age_cycles_unmet, header.cycle_interval_millis / 1000
+    most = f" (up to {span(round(cycles * each))} at {each:g} s each)" if each else ""
+    return count(cycles, "cycle") + most
 
 
-def explain(each: InspectedNeed, cluster: ClusterStanding | None) -> Explanation:
-    """Why a need is short. `cluster` is how its shard sees the cluster; None where that is not known."""
+def waits(view: pb.NeedView) -> bool:
+    """Whether a need is covered by machines that do not serve yet."""
+    return view.satisfied and view.cause != pb.NEED_CAUSE_UNSPECIFIED
+
+
+def explain(each: InspectedNeed, header: pb.InspectNeedsHeader) -> Explanation:
+    """Why the pods of a need wait. A shard that is not ours names no cause, and then its reason has to do."""
     view, need = each.view, each.need
-    if cluster is not None and not cluster.live:
-        name = cluster.cluster_id
-        return Explanation(
-            f"The operator of cluster {name} has had no session for {span(cluster.seconds_away)}, so the shard keeps "
-            "what the cluster has and acquires nothing for it.",
-            "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, "
-            f"`bigfleetctl clusters forget {shlex.quote(name)} --yes` gives its machines back.",
-        )
-    # A shard of somebody else's may park a need for other reasons. Ours, which is known by its cluster standings, has
-    # only this reason left here.
-    if cluster is not None and view.acquisition_parked and view.same_satisfiable:
-        return Explanation(
-            "The cluster's operator had no user data for a machine of this profile, so the shard holds the need out: 1 "
-            "min, then twice as long each time, up to 1 h.",
-            "Mend what the operator's log says about the bootstrap; the shard tries again by itself.",
-        )
+    if view.cause == pb.NEED_CAUSE_UNSPECIFIED:
+        return _by_reason(view, need)
+    since = (header.computed_at_unix_nanos - view.cause_since_unix_nanos) // _NANOS
+    held = f" This has been so for {span(since)}." if view.cause_since_unix_nanos and since > 0 else ""
+    return Explanation(f"{view.cause_text}{held}", _next_step(view, need))
+
+
+def _next_step(view: pb.NeedView, need: Need) -> str:
+    """What to do about a cause."""
+    like = _like(need)
+    match view.cause:
+        case pb.NEED_CAUSE_OPERATOR_AWAY:
+            return (
+                "Bring its operator back, or see why it cannot reach this shard; if the cluster is gone for good, "
+                f"`bigfleetctl clusters forget {shlex.quote(view.cluster_id)} --yes` gives its machines back."
+            )
+        case pb.NEED_CAUSE_NO_MATCH:
+            return "Check its requirements for a label or a value that no machine has, or add such machines."
+        case pb.NEED_CAUSE_TOO_LARGE:
+            return f"Ask for smaller pods, or add larger machines {like}."
+        case pb.NEED_CAUSE_TOO_FEW:
+            return f"Add machines {like}, or ask for less."
+        case pb.NEED_CAUSE_DOMAIN_TOO_SMALL:
+            return _to_do_for_gang(need)
+        case pb.NEED_CAUSE_SKEW:
+            return _to_do_for_spread(need)
+        case pb.NEED_CAUSE_OUT_OF_STOCK:
+            return "Wait, or let its requirements allow other instance types or zones."
+        case pb.NEED_CAUSE_PREEMPTION_EXHAUSTED:
+            return _to_do_for_preemptor(like)
+        case pb.NEED_CAUSE_OUTRANKED:
+            return _to_do_for_outranked(need, like)
+    return _NEXT_STEPS.get(view.cause, "Look at the shard's log.")
+
+
+_NEXT_STEPS: dict[int, str] = {
+    pb.NEED_CAUSE_FALL_DOUBTED: "Wait: the shard believes the fall after three such roll-ups over a minute. If the "
+    "fall is not meant, see why the operator reports so little.",
+    pb.NEED_CAUSE_BOOTSTRAP_FAILED: "Mend what the operator's log says about the bootstrap; the shard tries again by "
+    "itself.",
+    pb.NEED_CAUSE_PAUSED: "See `bigfleetctl status`; `bigfleetctl resume` ends a pause.",
+    pb.NEED_CAUSE_FILE_UNWRITABLE: "Make room on the shard's disk, or mend the permissions of its data directory.",
+    pb.NEED_CAUSE_PROVIDER_UNREACHABLE: "Bring the provider back; `bigfleetctl status` shows when it was last listed.",
+    pb.NEED_CAUSE_MACHINES_FAILED: "See at the provider why they fail; the shard tries again by itself.",
+    pb.NEED_CAUSE_MACHINES_ON_THEIR_WAY: "Wait; `kubectl get upcomingnodes` in the cluster shows how far each one is.",
+}
+"""What to do about causes for which the need itself does not matter."""
+
+
+def _by_reason(view: pb.NeedView, need: Need) -> Explanation:
+    """What the reason of a shard that is not ours says."""
     like = _like(need)
     match view.unmet_reason:
         case pb.UNMET_REASON_NO_MATCHING_SUPPLY:
-            return _no_supply(each, like)
-        case pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE:
-            return _no_place(need)
-        case pb.UNMET_REASON_PRIORITY_STARVED:
-            enough = f"Enough machines of one {_domain(need)} match" if need.profile.same else "Enough machines match"
             return Explanation(
-                f"{enough}, but needs of higher or equal rank have them, or they cannot be had now: failed lately, out "
-                "of stock, or of a provider that does not answer.",
-                f"Raise its priority above {need.profile.priority}, or add machines {like}; `bigfleetctl status` shows "
-                "providers that do not answer.",
+                f"The shard has too few machines {like} for it, or none.", f"Add machines {like}, or ask for less."
             )
+        case pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE if need.profile.same:
+            return Explanation("Machines match, but no one domain holds the gang.", _to_do_for_gang(need))
+        case pb.UNMET_REASON_TOPOLOGY_UNSATISFIABLE:
+            return Explanation("Machines match, but the skew forbids to use them.", _to_do_for_spread(need))
+        case pb.UNMET_REASON_PRIORITY_STARVED:
+            return Explanation("Other needs have the machines that match.", _to_do_for_outranked(need, like))
         case pb.UNMET_REASON_PREEMPTION_EXHAUSTED:
             return Explanation(
-                "It takes every machine of lower needs that it may, and that is not enough.",
-                f"Wait for those to drain, which may take 10 min, and add machines {like} for the rest.",
+                "It takes every machine of lower needs that it may, and that is not enough.", _to_do_for_preemptor(like)
             )
     return Explanation("The shard gives no reason.", "Look at the shard's log.")
 
@@ -137,36 +173,23 @@ def span(seconds: int) -> str:
     return " ".join(parts[:2])
 
 
-def _no_supply(each: InspectedNeed, like: str) -> Explanation:
-    if each.view.claimed_machine_count:
-        return Explanation(
-            f"All machines of this shard {like} would not hold its {each.need.units:,} units, even if they were empty.",
-            "Add such machines, or ask for less.",
-        )
-    unit = f"holds one unit ({amounts(each.need.unit)})" if each.need.unit else "has something of it free"
-    few = f", or too few to hold all {each.need.units:,} units even if they were empty" if each.need.unit else ""
-    return Explanation(
-        f"This shard knows no machine {like} that {unit}{few}.",
-        "Check its requirements for a label or a value that no machine has, and its size; if both are meant so, add "
-        "such machines.",
-    )
+def _to_do_for_gang(need: Need) -> str:
+    domain = _domain(need)
+    return f"Make the gang smaller, let it share something wider than one {domain}, or add machines to one {domain}."
 
 
-def _no_place(need: Need) -> Explanation:
+def _to_do_for_spread(need: Need) -> str:
     hard = [each for each in need.profile.spread if each.when_unsatisfiable is WhenUnsatisfiable.DO_NOT_SCHEDULE]
-    if need.profile.same:
-        domain, skew = _domain(need), " within its skew" if hard else ""
-        return Explanation(
-            f"Enough machines match, but no one {domain} holds all {need.units:,} units{skew}, even if it were empty; "
-            "nothing is done for it until that changes.",
-            f"Make the gang smaller, let it share something wider than one {domain}, or add machines to one {domain}.",
-        )
-    skews = " and ".join(f"{each.max_skew} over {short(each.topology_key)}" for each in hard)
     domains = " or ".join(short(each.topology_key) for each in hard)
-    return Explanation(
-        f"Enough machines match, but they lie too unevenly for a skew of {skews}: what would exceed it does not count.",
-        f"Add machines in the emptiest {domains}, raise maxSkew, or make the spread ScheduleAnyway.",
-    )
+    return f"Add machines in the emptiest {domains}, raise maxSkew, or make the spread ScheduleAnyway."
+
+
+def _to_do_for_preemptor(like: str) -> str:
+    return f"Wait for those to drain, which may take 10 min, and add machines {like} for the rest."
+
+
+def _to_do_for_outranked(need: Need, like: str) -> str:
+    return f"Raise its priority above {need.profile.priority}, or add machines {like}."
 
 
 def _domain(need: Need) -> str:

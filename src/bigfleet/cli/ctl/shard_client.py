@@ -8,7 +8,7 @@ import grpc
 import msgspec
 import typer
 
-from bigfleet.cli.ctl.need_words import InspectedNeed, inspected_need
+from bigfleet.cli.ctl.need_words import InspectedNeed, inspected_need, waits
 from bigfleet.cli.program import InputError
 from bigfleet.model.resources import ResourceError
 from bigfleet.transport.address import Address, dial_address
@@ -65,6 +65,8 @@ class InspectedNeeds(msgspec.Struct, frozen=True):
     header: read.InspectNeedsHeader
     needs: list[InspectedNeed]
     shard_state: ShardState | None
+    #: How many needs are covered by machines that do not serve yet, those that are not shown among them.
+    waiting: int = 0
 
 
 async def inspect_needs(target: Target, cluster: str, limit: int, *, unmet: bool) -> InspectedNeeds:
@@ -73,18 +75,20 @@ async def inspect_needs(target: Target, cluster: str, limit: int, *, unmet: bool
         shard_state = await _shard_state(target, ShardAdminStub(channel))
         # The shard counts all needs against its limit; here only those that are shown count.
         request = read.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
-        header, needs = read.InspectNeedsHeader(), list[InspectedNeed]()
+        header, needs, waiting = read.InspectNeedsHeader(), list[InspectedNeed](), 0
         with _refusals(target):
             call = ShardReadStub(channel).InspectNeeds(request, timeout=_STREAM_SECONDS)
             async for frame in call:
                 if frame.WhichOneof("frame") == "header":
                     header = frame.header
-                elif not (unmet and frame.need.satisfied):
+                    continue
+                waiting += waits(frame.need)
+                if not (unmet and frame.need.satisfied):
                     needs.append(_read(target, frame.need))
                     if len(needs) == limit:
                         call.cancel()
                         break
-    return InspectedNeeds(header, needs, shard_state)
+    return InspectedNeeds(header, needs, shard_state, waiting)
 
 
 async def list_clusters(target: Target) -> list[admin.ClusterStanding]:

@@ -17,6 +17,7 @@ from bigfleet.cli.ctl.need_words import (
     on_their_way,
     span,
     unmet_for,
+    waits,
 )
 from bigfleet.cli.ctl.shard_client import InspectedNeeds, ShardState
 from bigfleet.cli.wording import conditions, count, plain
@@ -33,18 +34,28 @@ def show_needs(answer: InspectedNeeds, cluster: str, limit: int, console: Consol
     _say(console, _title(answer, cluster, limit, unmet=unmet), "bold")
     if not answer.needs:
         return
-    headings = ["#", *([] if cluster else ["cluster"]), "priority", "asks", "machines must have", "has", "missing"]
-    headings += ["unmet for", *(_WIDE if wide else [])]
+    asked_by = any(each.view.owners for each in answer.needs)
+    headings = ["#", *([] if cluster else ["cluster"]), *(["asked by"] if asked_by else [])]
+    headings += ["priority", "asks", "machines must have", "has", "missing", "unmet for", *(_WIDE if wide else [])]
     rows = [
-        [str(number), *([] if cluster else [each.view.cluster_id]), *_cells(each), *(_wide_cells(each) if wide else [])]
+        [
+            str(number),
+            *([] if cluster else [each.view.cluster_id]),
+            *([", ".join(each.view.owners) or "-"] if asked_by else []),
+            *_cells(each, answer),
+            *(_wide_cells(each) if wide else []),
+        ]
         for number, each in enumerate(answer.needs, start=1)
     ]
     _print(headings, rows, console)
     for number, each in enumerate(answer.needs, start=1):
-        if not each.view.satisfied:
-            explanation = explain(each, standing(answer.shard_state, each.view.cluster_id))
+        if waits(each.view) or not each.view.satisfied:
+            explanation, fate = (
+                explain(each, answer.header),
+                "is covered and waits" if each.view.satisfied else "is short",
+            )
             console.print()
-            _say(console, f"{number}. {asks(each.need)} at priority {each.need.profile.priority} is short.", "bold")
+            _say(console, f"{number}. {asks(each.need)} at priority {each.need.profile.priority} {fate}.", "bold")
             _say(console, f"Why: {explanation.why}", indent=3)
             _say(console, f"Next: {explanation.next}", indent=3)
 
@@ -86,17 +97,15 @@ def notes(shard_state: ShardState | None, cluster: str) -> list[str]:
         found += _held(shard_state.status)
         lost = [provider.name for provider in shard_state.status.providers if not provider.reachable]
         found += [f"provider {name} does not answer: its machines stay as they are" for name in lost]
-    one = standing(shard_state, cluster)
+        found += [
+            _away(each) for each in shard_state.clusters.values() if cluster in ("", each.cluster_id) and _is_away(each)
+        ]
+    one = None if shard_state is None else shard_state.clusters.get(cluster)
     if one is not None and one.quarantined:
         found.append(
             f"a roll-up of {cluster} that asks for far less waits for confirmation; these needs are from the one before"
         )
     return found
-
-
-def standing(shard_state: ShardState | None, cluster: str) -> ClusterStanding | None:
-    """How the shard sees a cluster; None where that is not known."""
-    return None if shard_state is None else shard_state.clusters.get(cluster)
 
 
 def why_no_needs(shard_state: ShardState | None, cluster: str) -> str:
@@ -127,13 +136,15 @@ def _title(answer: InspectedNeeds, cluster: str, limit: int, *, unmet: bool) -> 
         counts = f"the first {shown} of {total}, {short} of them short"
     else:
         counts = f"{total}, {short} short"
+    if answer.waiting:
+        counts += f", {answer.waiting} covered and waiting for machines"
     when = f"cycle {header.cycle}, decided {_time(header.computed_at_unix_nanos)}"
     return f"{whose}: {counts} ({when if header.computed_at_unix_nanos else 'no decision yet'})"
 
 
-def _cells(each: InspectedNeed) -> list[str]:
-    need, view = each.need, each.view
-    return [str(need.profile.priority), asks(need), conditions(need), has(each), missing(each), unmet_for(view)]
+def _cells(each: InspectedNeed, answer: InspectedNeeds) -> list[str]:
+    need, unmet = each.need, unmet_for(each.view, answer.header)
+    return [str(need.profile.priority), asks(need), conditions(need), has(each), missing(each), unmet]
 
 
 def _wide_cells(each: InspectedNeed) -> list[str]:
@@ -159,7 +170,24 @@ def _held(status: GetStatusResponse) -> list[str]:
         found.append(f"PAUSED ({status.pause_reason}): decisions are not carried out until `bigfleetctl resume`")
     if status.dry_run:
         found.append("DRY RUN: decisions are only reported, none is carried out")
+    if status.local_file_error:
+        since = _time(status.local_file_error_since_unix_nanos)
+        found.append(
+            f"LOCAL FILE UNWRITABLE since {since} ({status.local_file_error}): no action begins until it can be written"
+        )
     return found
+
+
+def _is_away(cluster: ClusterStanding) -> bool:
+    return not cluster.live and not cluster.forgotten and bool(cluster.needs or cluster.machines)
+
+
+def _away(cluster: ClusterStanding) -> str:
+    asks = count(cluster.needs, "need") if cluster.needs else "no known needs"
+    return (
+        f"the operator of cluster {cluster.cluster_id} has had no session for {span(cluster.seconds_away)}: the "
+        f"cluster ({asks}, {count(cluster.machines, 'machine')}) keeps what it has, and nothing is acquired for it"
+    )
 
 
 def _operator(cluster: ClusterStanding) -> str:

@@ -19,7 +19,6 @@ from bigfleet.cli.ctl.shard_client import (
     Target,
     inspect_needs,
 )
-from bigfleet.cli.ctl.shard_tables import standing
 from bigfleet.cli.program import InputError, check_id, console, examples
 from bigfleet.cli.requests.changes import Changes
 from bigfleet.cli.requests.demand_lines import DemandLines, row_line
@@ -157,7 +156,7 @@ async def _why_short(cluster: Cluster, target: Target) -> list[str]:
         return [f"short: {rows}; bigfleetctl needs --cluster {cluster.id} --unmet says why"]
     lines = []
     for each in answer.needs:
-        explanation = explain(each, standing(answer.shard_state, cluster.id))
+        explanation = explain(each, answer.header)
         lacking = f"{each.missing_units} of {asks(each.need)}" if each.need.unit else asks(each.need)
         lines += [plain(f"short: {lacking}. {explanation.why}"), plain(f"short: next: {explanation.next}")]
     return lines

@@ -171,6 +171,11 @@ class Shapes:
         wanted = (instance_type, capacity_type, zone)
         return [shape for shape, key in enumerate(self._keys) if key[:3] == wanted]
 
+    def class_of(self, shape: int) -> tuple[str, str, CapacityType]:
+        """The instance type, zone and capacity type of a shape."""
+        instance_type, _, zone = self._keys[shape][:3]
+        return str(instance_type), str(zone), CapacityType(int(self.capacity_type.view[shape]))
+
     def values(self, key: str) -> npt.NDArray[np.int32]:
         """The numbers of one label's values over all shapes, MISSING where there is none. Makes room for new shapes."""
         column = self._label(key)

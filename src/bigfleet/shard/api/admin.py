@@ -83,6 +83,10 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     #: Why no decision is made until the engine is compiled; empty where decisions are made.
     waits_for_engine: str
+    #: Why the local file cannot be written; empty where it can.
+    file_problem: str
+    #: Since when it cannot; 0 where it can.
+    file_lost_unix_nanos: int
 
 
 class AdminAnswers(Protocol):
@@ -185,6 +189,8 @@ class Admin(ShardAdminServicer):
             fenced_reason=status.fenced,
             engine=status.engine,
             waits_for_engine=status.waits_for_engine,
+            local_file_error=status.file_problem,
+            local_file_error_since_unix_nanos=status.file_lost_unix_nanos,
         )
 
 

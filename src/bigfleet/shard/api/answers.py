@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from bigfleet.engine.records import Verdict
+from bigfleet.engine.verdicts import Verdicts
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.api.admin import ClusterStanding, ProviderStanding, ShardStatus
+from bigfleet.shard.api.inspection import ToldCause
 from bigfleet.shard.shell.shard import Shard
 
 PAUSED_BY_FLAG = "--actuation-paused"
@@ -36,14 +39,38 @@ class Answers:
         """While held, no decision is made."""
         return self._shard.reading()
 
-    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
-        """How many needs one cluster, or all, have, and what became of each need in serving order."""
+    @property
+    def cycle_seconds(self) -> float:
+        """How long after a decision the next one comes if demand does not change."""
+        return self._shard.cycle_seconds
+
+    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict, ToldCause]]]:
+        """How many needs one cluster, or all, have; what became of each need in serving order, and why."""
         decision = self._shard.last_decision
         if decision is None:
             return 0, iter(())
         verdicts = decision.verdicts
         rows = verdicts.of(cluster)
-        return len(rows), ((verdicts.need(row), verdicts[row]) for row in rows)
+        return len(rows), (self._told(verdicts, row) for row in rows)
+
+    def _told(self, verdicts: Verdicts, row: int) -> tuple[Need, Verdict, ToldCause]:
+        """One need, what became of it, and why its pods wait."""
+        core = self._shard.core
+        need, verdict, causes, now = verdicts.need(row), verdicts[row], core.parts.causes, core.clocks.now()
+        if verdict.satisfied:
+            cause = causes.of_covered(verdict, verdicts.on_their_way(row), now)
+        else:
+            cause = causes.of_short(need, verdict, partial(verdicts.candidates, row), now)
+        return need, verdict, ToldCause(cause.kind, cause.text, self._unix_nanos(cause.since))
+
+    def _unix_nanos(self, at: float | None) -> int:
+        """A time of the shard's own clock on the wall clock; 0 for None."""
+        clocks = self._shard.core.clocks
+        return 0 if at is None else int((clocks.wall() - (clocks.now() - at)) * 1e9)
+
+    def owners(self, cluster: str, key: NeedKey) -> tuple[str, ...]:
+        """Some of those who ask for the row."""
+        return self._shard.core.parts.demand.owners(cluster, key)
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         """When the row was first seen."""
@@ -80,6 +107,8 @@ class Answers:
             fenced=actuation.stood_down,
             engine=self._shard.compiler.walks.value,
             waits_for_engine=self._shard.compiler.must_wait(core.size),
+            file_problem=actuation.file_problem,
+            file_lost_unix_nanos=self._unix_nanos(actuation.file_lost_since),
         )
 
     def clusters(self) -> Iterable[ClusterStanding]:

@@ -15,6 +15,7 @@ import grpc
 from bigfleet.engine.records import Verdict
 from bigfleet.model.demand.need import Need, NeedKey
 from bigfleet.model.resources import quantities
+from bigfleet.shard.decision.causes import CauseKind
 from bigfleet.shard.sessions.outbox import STALL_SECONDS
 from bigfleet.transport.identity import Role, peer_identity, refusals_abort, require
 from bigfleet.wire.needs import need_to_wire
@@ -35,6 +36,15 @@ _TURN = 200
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
+class ToldCause(NamedTuple):
+    """Why the pods of a need wait, as it is told."""
+
+    kind: CauseKind = CauseKind.NONE
+    text: str = ""
+    #: Since when, on the wall clock; 0 where nobody knows.
+    since_unix_nanos: int = 0
+
+
 class NeedAnswers(Protocol):
     """What must be known of the last decision. Times are of the wall clock, ages in decisions."""
 
@@ -49,8 +59,15 @@ class NeedAnswers(Protocol):
     def reading(self) -> AbstractAsyncContextManager[None]:
         """While held, no decision is made and verdicts stay valid."""
 
-    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict]]]:
-        """How many needs the cluster, or all where it is empty, have, and what became of each in serving order."""
+    @property
+    def cycle_seconds(self) -> float:
+        """How long after a decision the next one comes if demand does not change."""
+
+    def verdict_rows(self, cluster: str) -> tuple[int, Iterator[tuple[Need, Verdict, ToldCause]]]:
+        """How many needs the cluster, or all where it is empty, have; what became of each in serving order, and why."""
+
+    def owners(self, cluster: str, key: NeedKey) -> tuple[str, ...]:
+        """Some of those who ask for the row; empty where they are not known."""
 
     def arrival_unix_nanos(self, cluster: str, key: NeedKey) -> int:
         """When the row was first seen."""
@@ -67,6 +84,8 @@ class NeedAnswers(Protocol):
 class _Row(NamedTuple):
     need: Need
     verdict: Verdict
+    cause: ToldCause
+    owners: tuple[str, ...]
     arrival: int
     unmet_age: int
     parked_age: int
@@ -129,14 +148,18 @@ class Inspection:
                 text = f"there are {total} needs and an answer holds {MOST_NEEDS}: name a cluster or a smaller limit"
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             header = pb.InspectNeedsHeader(
-                cycle=answers.cycle, computed_at_unix_nanos=answers.decided_at_unix_nanos, total_needs=total
+                cycle=answers.cycle,
+                computed_at_unix_nanos=answers.decided_at_unix_nanos,
+                total_needs=total,
+                cycle_interval_millis=round(answers.cycle_seconds * 1000),
             )
-            for need, verdict in islice(rows, wanted):
+            for need, verdict, cause in islice(rows, wanted):
                 place = verdict.cluster, verdict.key
                 unmet = 0 if verdict.satisfied else answers.unmet_age(*place)
                 # A gang that no domain can cover acquires nothing either, for as long as it has been short.
                 parked = unmet and (answers.parked_age(*place) if verdict.same_satisfiable else unmet)
-                taken.append(_Row(need, verdict, answers.arrival_unix_nanos(*place), unmet, parked))
+                arrival = answers.arrival_unix_nanos(*place)
+                taken.append(_Row(need, verdict, cause, answers.owners(*place), arrival, unmet, parked))
                 if len(taken) % _TURN == 0:
                     await asyncio.sleep(0)
         return header, taken
@@ -160,4 +183,8 @@ def _view(row: _Row) -> pb.NeedView:
         parked_age_cycles=row.parked_age,
         age_cycles_unmet=row.unmet_age,
         unmet_reason=pb.UnmetReason.ValueType(verdict.unmet_reason),
+        cause=pb.NeedCause.ValueType(row.cause.kind),
+        cause_text=row.cause.text,
+        cause_since_unix_nanos=row.cause.since_unix_nanos,
+        owners=row.owners,
     )

@@ -38,6 +38,9 @@ _POLL_SECONDS = 60.0
 _SILENCE_SECONDS = 1800.0
 """How often the file is told how long clusters have been without a session."""
 
+_NAMED_CLUSTERS = 10
+"""How many clusters a line about lost machines names."""
+
 _SHOWN_NAME = 100
 """How many characters of a name in an operator's frame a log line holds."""
 
@@ -58,6 +61,9 @@ class Core:
     def _restore(self, kept: Kept, now: float) -> None:
         parts = self.parts
         self.metrics.actuation_paused.set(parts.actuation.paused)
+        self.metrics.local_file_writable.set(1)
+        for provider in self.settings.providers:
+            self.metrics.provider_reachable.of(provider).set(0)
         parts.supply.resume_idle({machine_id: kept.written - since for machine_id, since in kept.idle.items()}, now)
         by_provider: dict[str, dict[str, Machine]] = {}
         for machine_id, (provider, machine) in kept.machines.items():
@@ -93,6 +99,7 @@ class Core:
         parts = self.parts
         first, was_reachable = not parts.supply.has_listed(provider), parts.supply.is_reachable(provider)
         epoch = None if first else parts.actuation.epoch
+        self.metrics.provider_reachable.of(provider).set(1)
         self._reactions.after_supply(parts.supply.listed(provider, listing, self.clocks.now(), epoch))
         if listing.full and parts.startup.has_listed_all():
             self._drop_stale()
@@ -115,11 +122,13 @@ class Core:
                 self._reactions.after_readiness(parts.readiness.unbound(machine_id))
         self._idle_on_file = frozenset()
 
-    def provider_lost(self, provider: str) -> None:
-        """The provider does not answer."""
+    def provider_lost(self, provider: str, problem: str = "") -> None:
+        """The provider does not answer, for this reason."""
         supply = self.parts.supply
-        if supply.is_reachable(provider):
-            supply.provider_lost(provider)
+        self.metrics.provider_reachable.of(provider).set(0)
+        was_reachable = supply.is_reachable(provider)
+        supply.provider_lost(provider, problem)
+        if was_reachable:
             self.parts.engine_input.touch_all(machine.id for machine in supply.machines_of(provider))
 
     def got(self, provider: str, machine_id: str, answer: Answer | None, began: float) -> None:
@@ -267,8 +276,22 @@ class Core:
         parts.engine_input.tick(now)
         self._write_silence(now)
         parts.machine_index.forget(now)
+        self._tell_losses(now)
         parts.orders.extend(GetMachine(doubt.machine_id, doubt.provider) for doubt in parts.supply.doubts())
         self._poll(now)
+
+    def _tell_losses(self, now: float) -> None:
+        """Say aloud that machines in use are gone: what they served is bought again, and somebody should know why."""
+        for loss in self.parts.vanished.told(self.parts.supply.misses_machines, now):
+            named = dict(loss.clusters.most_common(_NAMED_CLUSTERS))
+            _log.error(
+                "machines_vanished",
+                provider=loss.provider,
+                machines=loss.machines,
+                by_cluster=named,
+                clusters=len(loss.clusters),
+                advice="others are bought in their place; ask the provider what became of these",
+            )
 
     def _write_silence(self, now: float) -> None:
         """Have on file how long clusters have been without a session, so that a day of it is noticed after restarts."""
@@ -373,9 +396,9 @@ class Core:
         parts.readiness.drain_begun(action.machine)
         return True
 
-    def unstampable(self, cluster: str, fingerprint: str) -> None:
+    def unstampable(self, cluster: str, fingerprint: str, problem: str) -> None:
         """A machine for this need cannot be stamped: the need is not tried again at once."""
-        self.parts.holdouts.need_failed(cluster, fingerprint, self.clocks.now())
+        self.parts.holdouts.need_failed(cluster, fingerprint, self.clocks.now(), problem)
         self.parts.engine_input.touch_cluster(cluster)
 
     def offer(self, free: Mapping[str, Iterable[Available]]) -> None:
@@ -419,9 +442,15 @@ class Core:
             )
         )
 
-    def file_tried(self, *, written: bool) -> bool:
-        """The local file was written, or could not be. Returns whether that has changed since the last try."""
-        return self.parts.actuation.file_tried(written=written)
+    def file_written(self) -> bool:
+        """The local file was written. Returns whether it could not be at the last try."""
+        self.metrics.local_file_writable.set(1)
+        return self.parts.actuation.file_written()
+
+    def file_unwritten(self, problem: str) -> bool:
+        """The local file could not be written. Returns whether it could be at the last try."""
+        self.metrics.local_file_writable.set(0)
+        return self.parts.actuation.file_unwritten(problem, self.clocks.now())
 
     def begin(self, machine_ids: Iterable[str]) -> None:
         """The commitments of these machines are durable, and begin now."""

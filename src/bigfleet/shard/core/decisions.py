@@ -1,7 +1,9 @@
 """From a decision to commitments: which actions may begin, what is counted, and what the audit log says."""
 
 import math
+from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +32,12 @@ _NAMED = 10
 _ON_TIME = 0.9
 """A cycle that begins after so much of the interval is not an early one."""
 
+_MOST_CAUSES = 100
+"""For how many short needs, first served first, a cycle looks for the cause: some ten milliseconds of work."""
+
+_NOT_LOOKED_FOR = "not_looked_for"
+"""What the metric says of short needs beyond those."""
+
 _MOST_DETAIL = 1000
 """How many characters of an outcome's detail the audit log holds."""
 
@@ -52,6 +60,8 @@ class Decisions:
         # Actions that the last decision would have begun, had the shard not been paused or in a dry run.
         self._suppressed: frozenset[tuple[Kind, str, str]] = frozenset()
         self._silent: list[str] = []
+        #: The clusters and causes of which the metric has a series.
+        self._caused: frozenset[tuple[str, str]] = frozenset()
 
     def policy(self) -> Policy:
         """The policy for the next decision."""
@@ -148,13 +158,31 @@ class Decisions:
             to_metadata(Binding(action.stamp, core.settings.shard_id, MAX_EPOCH, MAX_TIME))
         except StampTooLongError as error:
             _log.warning("stamp_too_long", cluster=action.cluster, error=str(error))
-            core.unstampable(action.cluster, action.stamp.key.fingerprint)
+            core.unstampable(action.cluster, action.stamp.key.fingerprint, str(error))
             return False
         return True
+
+    def _show_causes(self, decision: Decision, now: float) -> None:
+        """Count short needs by cluster and cause. Series that count nothing any more are dropped."""
+        family, verdicts, causes = self._core.metrics.shortfalls_by_cluster, decision.verdicts, self._core.parts.causes
+        counts: Counter[tuple[str, str]] = Counter()
+        for number, row in enumerate(verdicts.short()):
+            if number >= _MOST_CAUSES:
+                counts[verdicts.lacking(row)[0], _NOT_LOOKED_FOR] += 1
+                continue
+            verdict = verdicts[row]
+            cause = causes.of_short(verdicts.need(row), verdict, partial(verdicts.candidates, row), now)
+            counts[verdict.cluster, cause.kind.name.lower()] += 1
+        for series in self._caused - counts.keys():
+            family.forget(*series)
+        for series, count in counts.items():
+            family.of(*series).set(count)
+        self._caused = frozenset(counts)
 
     def _account(self, decision: Decision, began: float) -> dict[tuple[str, NeedKey], str]:
         """Count and log the needs that were left short. Returns what the audit log says of each."""
         core, metrics, verdicts = self._core, self._core.metrics, decision.verdicts
+        now = core.clocks.now()
         short = [ShortNeed(*verdicts.lacking(row)) for row in verdicts.short()]
         early = began - self._aged < self._interval * _ON_TIME
         if not early:
@@ -165,6 +193,7 @@ class Decisions:
             metrics.shortfalls_by_priority.of(name).set(count)
         for name, count in report.by_age.items():
             metrics.shortfalls_aged.of(name).set(count)
+        self._show_causes(decision, now)
         if report.count:
             _log.warning(
                 "shortfalls detected",

@@ -9,6 +9,8 @@ from typing import NamedTuple, Self
 
 from bigfleet.shard.core.lookups import Lookups
 from bigfleet.shard.core.startup import Startup
+from bigfleet.shard.core.vanished import Vanished
+from bigfleet.shard.decision.causes import Causes
 from bigfleet.shard.decision.durations import Durations
 from bigfleet.shard.decision.engine_input import EngineInput
 from bigfleet.shard.decision.give_back_rails import GiveBackRails
@@ -93,12 +95,16 @@ class Parts:
     durations: Durations
     #: The needs that the last decision left short.
     shortfalls: Shortfalls
+    #: Why the pods of a need wait.
+    causes: Causes
     #: What the engine must hear of before the next decision.
     engine_input: EngineInput
     #: What the local file must hold next.
     pending_writes: PendingWrites
     #: What must not be done yet because the shard has just started.
     startup: Startup
+    #: Bound machines that are gone, and of which no line was logged yet.
+    vanished: Vanished
     #: What one part asks of the others.
     lookups: Lookups
     #: What the shell is to do next.
@@ -148,11 +154,13 @@ class Parts:
             rails=rails,
             durations=durations,
             shortfalls=Shortfalls(),
+            causes=Causes(supply, demand, holdouts, actuation, settings.providers),
             engine_input=EngineInput(supply, demand, commitments, holdouts, rails, durations.drains, readiness),
             pending_writes=PendingWrites(kept),
             # A file with no binding number is younger than the loss of the one before, so it tells nothing of machines
             # that were not listed since.
             startup=Startup(supply, settings.providers, kept.found and values.next_binding > 0, now),
+            vanished=Vanished(),
             lookups=lookups,
             orders=orders,
         )

@@ -85,6 +85,9 @@ class Reactions:
         if after is not None and after.cluster and (before is None or before.cluster != after.cluster):
             self.after_demand(parts.demand.met(after.cluster))
         self._watch_node(changed, now)
+        if _has_vanished(before, after) and parts.commitments.get(machine_id) is None:
+            self._metrics.machines_vanished.of(changed.provider).inc()
+            parts.vanished.lost(changed.provider, "" if before is None else before.cluster, now)
         if moved:
             self._moved(changed, now)
         self._write_machine(machine_id, after, changed.provider)
@@ -127,7 +130,7 @@ class Reactions:
             case _S.FAILED:
                 error = after.last_error[:_SHOWN_ERROR]
                 _log.warning("machine_failed", machine=machine_id, error=error, cluster=after.cluster)
-                parts.holdouts.machine_failed(machine_id, now)
+                parts.holdouts.machine_failed(machine_id, now, after.last_error)
                 self.after_recovery(parts.recovery.failed(after, changed.provider, now))
 
     def _write_machine(self, machine_id: str, machine: Machine | None, provider: str) -> None:
@@ -255,8 +258,8 @@ class Reactions:
                     self._keep(commitment)
                 case Ended():
                     self._end(effect)
-                case execution_effects.HoldOut(held=held, commitment=commitment):
-                    self._hold_out(held, commitment)
+                case execution_effects.HoldOut():
+                    self._hold_out(effect)
                 case execution_effects.Fenced(machine=machine, text=text, stop=stop):
                     _log.error("fenced", machine=machine, text=text)
                     if stop:
@@ -318,7 +321,7 @@ class Reactions:
                 seconds = _UNDELETABLE_SECONDS if undeletable else _REFUSED_IDLE_SECONDS
                 parts.engine_input.keep_idle(machine_id, now + seconds)
             elif outcome in _NOT_AT_ONCE:
-                parts.holdouts.machine_failed(machine_id, now)
+                parts.holdouts.machine_failed(machine_id, now, end.detail)
         if outcome is not Outcome.SUCCESS:
             parts.readiness.drain_ended(machine_id)
         machine, provider = parts.supply.find(machine_id), parts.supply.provider_of(machine_id)
@@ -352,18 +355,18 @@ class Reactions:
         parts.engine_input.touch(machine_id)
         self._concern(machine_id, machine, quiet=True)
 
-    def _hold_out(self, held: Held, commitment: Commitment) -> None:
-        parts, now = self._parts, self._clocks.now()
+    def _hold_out(self, effect: execution_effects.HoldOut) -> None:
+        parts, now, commitment, said = self._parts, self._clocks.now(), effect.commitment, effect.said
         machine = parts.supply.find(commitment.machine)
-        match held:
+        match effect.held:
             case Held.MACHINE:
-                parts.holdouts.machine_failed(commitment.machine, now)
+                parts.holdouts.machine_failed(commitment.machine, now, said)
             case Held.SHAPE if machine is not None:
-                parts.holdouts.out_of_stock(shape_of(machine), now)
+                parts.holdouts.out_of_stock(shape_of(machine), now, said)
             case Held.CREATE if machine is not None:
-                parts.holdouts.create_failed(shape_of(machine), now)
+                parts.holdouts.create_failed(shape_of(machine), now, said)
             case Held.NEED if commitment.stamp is not None:
-                parts.holdouts.need_failed(commitment.cluster, commitment.stamp.key.fingerprint, now)
+                parts.holdouts.need_failed(commitment.cluster, commitment.stamp.key.fingerprint, now, said)
                 parts.engine_input.touch_cluster(commitment.cluster)
             case Held.RECLAIM:
                 parts.rails.hold(commitment.machine, now)
@@ -391,7 +394,7 @@ class Reactions:
             match effect:
                 case readiness_effects.Flagged(machine_id=machine_id):
                     _log.warning("node_not_ready_in_time", machine=machine_id)
-                    parts.holdouts.machine_failed(machine_id, now)
+                    parts.holdouts.machine_failed(machine_id, now, "its Node was not Ready in time")
                 case readiness_effects.Latched(machine_id=machine_id, number=number):
                     parts.pending_writes.ready(machine_id, number)
 
@@ -412,6 +415,13 @@ class Reactions:
         """Whether the machine's node runs no pod."""
         machine = self._parts.supply.find(machine_id)
         return machine is not None and self._parts.demand.node(machine.cluster, node_name(machine))[0]
+
+
+def _has_vanished(before: Machine | None, after: Machine | None) -> bool:
+    """Whether a machine that a cluster used is gone, or is there as if it had never been used."""
+    if before is None or not before.cluster or before.state not in (_S.CONFIGURING, _S.CONFIGURED):
+        return False
+    return after is None or (not after.cluster and after.state in (_S.SPECULATIVE, _S.IDLE))
 
 
 def _looks_alike(before: Machine | None, after: Machine | None) -> bool:

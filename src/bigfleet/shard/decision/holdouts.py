@@ -6,7 +6,7 @@ rounded up so that no hold-out ends early.
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,12 @@ SHAPE_WINDOW_SECONDS = 300.0
 
 _FORGET_SECONDS = 86_400.0
 """How long after its end a hold-out is remembered, so that the next one is longer."""
+
+_STOCK_SECONDS = 600.0
+"""How long after its end a hold-out of a shape is taken for the beginning of the next one: nothing was had between."""
+
+_MOST_SAID = 200
+"""How many characters are kept of what a provider or an operator said."""
 
 _MOST_ELAPSED = 3.2e9
 """The longest elapsed time that a file may claim: a century, which a float still counts in milliseconds."""
@@ -43,6 +49,8 @@ class KeptHold(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seconds: _Seconds
     #: How long ago it began; more than `seconds` where it is over.
     elapsed: _Elapsed
+    #: What the provider or the operator said when it failed.
+    said: str = ""
 
 
 class KeptShape(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -55,6 +63,8 @@ class KeptShape(msgspec.Struct, frozen=True, gc=False, array_like=True):
     hold: KeptHold | None
     #: How long ago a Create of the shape last failed.
     failed: _Elapsed | None
+    #: How long ago the first of the hold-outs began that followed each other until now.
+    out: _Elapsed | None = None
 
 
 class KeptHoldOuts(msgspec.Struct, frozen=True):
@@ -65,16 +75,30 @@ class KeptHoldOuts(msgspec.Struct, frozen=True):
     shapes: tuple[KeptShape, ...] = ()
 
 
+class HeldOut(NamedTuple):
+    """A hold-out, for people."""
+
+    #: Since when; of a shape, since the first of the hold-outs that followed each other.
+    since: float
+    until: float
+    #: What the provider or the operator said when it failed; empty where nobody said anything.
+    said: str
+
+
 class _Hold(msgspec.Struct, frozen=True, gc=False):
     since: float
     seconds: float
+    said: str
 
     @property
     def until(self) -> float:
         return self.since + self.seconds
 
     def kept(self, now: float) -> KeptHold:
-        return KeptHold(self.seconds, max(0.0, now - self.since))
+        return KeptHold(self.seconds, max(0.0, now - self.since), self.said)
+
+    def shown(self, now: float) -> HeldOut | None:
+        return HeldOut(self.since, self.until, self.said) if self.until > now else None
 
 
 def shape_of(machine: Machine) -> Shape:
@@ -90,19 +114,21 @@ class HoldOuts:
         self._needs: dict[str, dict[str, _Hold]] = {}
         self._shapes: dict[Shape, _Hold] = {}
         self._failed_creates: dict[Shape, float] = {}
+        #: When the first of the hold-outs of a shape began that followed each other until now.
+        self._out_since: dict[Shape, float] = {}
 
-    def machine_failed(self, machine_id: str, now: float) -> None:
+    def machine_failed(self, machine_id: str, now: float, said: str = "") -> None:
         """The machine is Failed, or was not Ready in time."""
-        self._machines[machine_id] = _longer(self._machines.get(machine_id), now)
+        self._machines[machine_id] = _longer(self._machines.get(machine_id), now, said)
 
     def machine_succeeded(self, machine_id: str) -> None:
         """The machine serves a cluster."""
         self._machines.pop(machine_id, None)
 
-    def need_failed(self, cluster_id: str, fingerprint: str, now: float) -> None:
+    def need_failed(self, cluster_id: str, fingerprint: str, now: float, said: str = "") -> None:
         """The cluster's operator could not give user data for a machine of this profile."""
         holds = self._needs.setdefault(cluster_id, {})
-        holds[fingerprint] = _longer(holds.get(fingerprint), now)
+        holds[fingerprint] = _longer(holds.get(fingerprint), now, said)
 
     def need_succeeded(self, cluster_id: str, fingerprint: str) -> None:
         """The cluster's operator gave user data for this profile, and the machine serves."""
@@ -111,21 +137,23 @@ class HoldOuts:
         if not holds:
             self._needs.pop(cluster_id, None)
 
-    def create_failed(self, shape: Shape, now: float) -> None:
+    def create_failed(self, shape: Shape, now: float, said: str = "") -> None:
         """A Create of this shape failed; the second within the window holds the shape out."""
         last = self._failed_creates.get(shape)
         self._failed_creates[shape] = now
         if last is not None and now - last <= SHAPE_WINDOW_SECONDS:
-            self.out_of_stock(shape, now)
+            self.out_of_stock(shape, now, said)
 
-    def out_of_stock(self, shape: Shape, now: float) -> None:
-        """The provider has no more of this shape."""
-        self._shapes[shape] = _Hold(now, SHAPE_SECONDS)
+    def out_of_stock(self, shape: Shape, now: float, said: str = "") -> None:
+        """The provider has no more of this shape, as it said."""
+        self._shapes[shape] = _Hold(now, SHAPE_SECONDS, said[:_MOST_SAID])
+        self._out_since.setdefault(shape, now)
 
     def create_succeeded(self, shape: Shape) -> None:
         """A Create of this shape succeeded."""
         self._shapes.pop(shape, None)
         self._failed_creates.pop(shape, None)
+        self._out_since.pop(shape, None)
 
     def not_before(self, machine_id: str) -> int:
         """For MachineRecord.not_before: 0 where nothing holds the machine."""
@@ -140,10 +168,26 @@ class HoldOuts:
         """For Policy.held_out_shapes: until when each shape is held out."""
         return _whole(self._shapes, now)
 
+    def held_machine(self, machine_id: str, now: float) -> HeldOut | None:
+        """Why the machine is held out; None where it is not."""
+        hold = self._machines.get(machine_id)
+        return None if hold is None else hold.shown(now)
+
+    def held_need(self, cluster_id: str, fingerprint: str, now: float) -> HeldOut | None:
+        """Why needs of this profile are held out in the cluster; None where they are not."""
+        hold = self._needs.get(cluster_id, {}).get(fingerprint)
+        return None if hold is None else hold.shown(now)
+
+    def held_shape(self, shape: Shape, now: float) -> HeldOut | None:
+        """Why the shape is held out; None where it is not."""
+        hold = self._shapes.get(shape)
+        shown = None if hold is None else hold.shown(now)
+        return None if shown is None else shown._replace(since=self._out_since.get(shape, shown.since))
+
     def kept(self, now: float) -> KeptHoldOuts:
         """What the local file holds. Hold-outs that ended a day ago are forgotten, here and in the file."""
         self._forget(now)
-        shapes = sorted(self._shapes.keys() | self._failed_creates.keys())
+        shapes = sorted(self._shapes.keys() | self._failed_creates.keys() | self._out_since.keys())
         return KeptHoldOuts(
             {machine_id: hold.kept(now) for machine_id, hold in self._machines.items()},
             {
@@ -162,36 +206,40 @@ class HoldOuts:
         for row in kept.shapes:
             shape = (row.instance_type, row.zone, row.capacity_type)
             if row.hold is not None:
-                holdouts._shapes[shape] = _Hold(now - row.hold.elapsed, row.hold.seconds)
+                holdouts._shapes[shape] = _Hold(now - row.hold.elapsed, row.hold.seconds, row.hold.said)
+            if row.out is not None:
+                holdouts._out_since[shape] = now - row.out
             if row.failed is not None:
                 holdouts._failed_creates[shape] = now - row.failed
         return holdouts
 
     def _kept_shape(self, shape: Shape, now: float) -> KeptShape:
-        hold, failed = self._shapes.get(shape), self._failed_creates.get(shape)
+        hold, failed, out = self._shapes.get(shape), self._failed_creates.get(shape), self._out_since.get(shape)
         return KeptShape(
             *shape,
             hold=None if hold is None else hold.kept(now),
             failed=None if failed is None else max(0.0, now - failed),
+            out=None if out is None else max(0.0, now - out),
         )
 
     def _forget(self, now: float) -> None:
         for holds in (self._machines, *self._needs.values()):
             _drop_old(holds, now - _FORGET_SECONDS)
         self._needs = {cluster_id: holds for cluster_id, holds in self._needs.items() if holds}
-        self._shapes = {shape: hold for shape, hold in self._shapes.items() if hold.until > now}
+        self._shapes = {shape: hold for shape, hold in self._shapes.items() if hold.until > now - _STOCK_SECONDS}
+        self._out_since = {shape: since for shape, since in self._out_since.items() if shape in self._shapes}
         self._failed_creates = {
             shape: at for shape, at in self._failed_creates.items() if now - at <= SHAPE_WINDOW_SECONDS
         }
 
 
-def _longer(hold: _Hold | None, now: float) -> _Hold:
+def _longer(hold: _Hold | None, now: float, said: str) -> _Hold:
     if hold is None:
-        return _Hold(now, FIRST_SECONDS)
+        return _Hold(now, FIRST_SECONDS, said[:_MOST_SAID])
     if now < hold.until:
         # Nothing begins during a hold-out, so what failed now began before it: it is the same mishap.
         return hold
-    return _Hold(now, min(2 * hold.seconds, LONGEST_SECONDS))
+    return _Hold(now, min(2 * hold.seconds, LONGEST_SECONDS), said[:_MOST_SAID])
 
 
 def _whole(holds: Mapping[K, _Hold], now: float) -> dict[K, int]:
@@ -199,7 +247,7 @@ def _whole(holds: Mapping[K, _Hold], now: float) -> dict[K, int]:
 
 
 def _resumed(kept: Mapping[str, KeptHold], now: float) -> dict[str, _Hold]:
-    return {key: _Hold(now - hold.elapsed, hold.seconds) for key, hold in kept.items()}
+    return {key: _Hold(now - hold.elapsed, hold.seconds, hold.said) for key, hold in kept.items()}
 
 
 def _drop_old(holds: dict[str, _Hold], before: float) -> None:

@@ -1,6 +1,7 @@
 """The roll-up guard (protocol rule 17): a cluster that suddenly wants next to nothing must say so more than once."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bigfleet.model.demand.need import Need
 from bigfleet.model.resources import Resources, quantity
@@ -21,6 +22,15 @@ _NAMED = 3
 """How many resources the reason names."""
 
 
+class Doubted(NamedTuple):
+    """A roll-up that waits for confirmation."""
+
+    #: When the first of the doubtful roll-ups came.
+    since: float
+    #: Why the last of them was not taken.
+    reason: str
+
+
 class RollupGuard:
     """Judges the roll-ups of one cluster, in the order in which they come."""
 
@@ -28,6 +38,12 @@ class RollupGuard:
         self._count = 0
         self._since = 0.0
         self._said_at = 0
+        self._reason = ""
+
+    @property
+    def doubted(self) -> Doubted | None:
+        """The doubtful roll-up that waits for confirmation, if there is one."""
+        return Doubted(self._since, self._reason) if self.quarantined else None
 
     @property
     def quarantined(self) -> bool:
@@ -57,10 +73,11 @@ class RollupGuard:
         if self._count >= IN_A_ROW and waited >= WAIT_SECONDS:
             self.reset()
             return ""
-        return (
+        self._reason = (
             f"{doubts}: below {KEPT_PERCENT} % of what {standard}; believed after {IN_A_ROW} such roll-ups in a row "
             f"over {WAIT_SECONDS:.0f} s, and this is number {self._count} after {waited:.0f} s"
         )
+        return self._reason
 
 
 def _doubts(asked: dict[str, int], before: Resources) -> str:

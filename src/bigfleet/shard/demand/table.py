@@ -28,7 +28,7 @@ from bigfleet.shard.demand.effects import (
     QuarantineChanged,
     Replace,
 )
-from bigfleet.shard.demand.rollup_guard import RollupGuard, total_asked
+from bigfleet.shard.demand.rollup_guard import Doubted, RollupGuard, total_asked
 
 LIVE_SECONDS = 60.0
 """For how long demand is live after its session ended."""
@@ -84,6 +84,8 @@ class _Cluster:
         self.arrivals: dict[NeedKey, int] = {}
         #: When rows were first seen since the shard's start, in nanoseconds of the wall clock.
         self.first_seen: dict[NeedKey, int] = {}
+        #: Some of those who ask for each row.
+        self.owners: dict[NeedKey, tuple[str, ...]] = {}
         #: The nodes that run no pod.
         self.empty: frozenset[str] = frozenset()
         #: What is at stake on nodes in pods that no request speaks for.
@@ -300,6 +302,11 @@ class Demand:
         cluster = self._clusters.get(cluster_id)
         return 0 if cluster is None else cluster.first_seen.get(key, 0)
 
+    def owners(self, cluster_id: str, key: NeedKey) -> tuple[str, ...]:
+        """Some of those who ask for a row; empty where they are not known."""
+        cluster = self._clusters.get(cluster_id)
+        return () if cluster is None else cluster.owners.get(key, ())
+
     def node(self, cluster_id: str, name: str) -> tuple[bool, Stakes | None]:
         """Whether the node runs no pod; what is at stake in its pods without a request (protocol rule 13)."""
         cluster = self._clusters.get(cluster_id)
@@ -309,6 +316,11 @@ class Demand:
         """Whether a roll-up of the cluster waits for confirmation."""
         cluster = self._clusters.get(cluster_id)
         return cluster is not None and cluster.guard.quarantined
+
+    def doubted(self, cluster_id: str) -> Doubted | None:
+        """The roll-up of the cluster that waits for confirmation, if there is one."""
+        cluster = self._clusters.get(cluster_id)
+        return None if cluster is None else cluster.guard.doubted
 
     def live(self, cluster_id: str) -> bool:
         """Whether the cluster's demand may acquire and give back."""
@@ -387,6 +399,9 @@ class Demand:
             effects.append(MachinesChanged(cluster_id))
         elif nodes:
             effects.append(NodesChanged(cluster_id, nodes))
+        if before is None or before.owners is not rollup.owners or before.needs is not rollup.needs:
+            named = zip(rollup.needs, rollup.owners, strict=False)
+            cluster.owners = {need.key: owners for need, owners in named if owners}
         cluster.rollup, cluster.partial = rollup, rollup.partial_demand
         return effects
 

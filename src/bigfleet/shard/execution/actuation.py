@@ -18,8 +18,10 @@ class Actuation:
         self.paused = paused or bool(pause_reason)
         #: Why this process has stood down for another that is the same shard (protocol rule 10); empty if it has not.
         self.stood_down = ""
-        #: Whether the local file could be written when that was last tried.
-        self.durable = True
+        #: Why the local file could not be written when that was last tried; empty where it could.
+        self.file_problem = ""
+        #: Since when the local file cannot be written; None where it can.
+        self.file_lost_since: float | None = None
         #: Since when commitments and recoveries have been held still; None while they go on.
         self.held_since: float | None = None if self.acts else now
         self._held_seconds = 0.0
@@ -28,6 +30,11 @@ class Actuation:
     def acts(self) -> bool:
         """Whether anything is carried out at all."""
         return not (self.paused or self.stood_down or self.dry_run)
+
+    @property
+    def durable(self) -> bool:
+        """Whether the local file could be written when that was last tried."""
+        return self.file_lost_since is None
 
     @property
     def held(self) -> bool:
@@ -74,10 +81,17 @@ class Actuation:
         self.stood_down = reason
         return True
 
-    def file_tried(self, *, written: bool) -> bool:
-        """The local file was written, or could not be. Returns whether that has changed since the last try."""
-        changed, self.durable = self.durable is not written, written
-        return changed
+    def file_written(self) -> bool:
+        """The local file was written. Returns whether it could not be at the last try."""
+        was_lost, self.file_problem, self.file_lost_since = not self.durable, "", None
+        return was_lost
+
+    def file_unwritten(self, problem: str, now: float) -> bool:
+        """The local file could not be written. Returns whether it could be at the last try."""
+        was_durable, self.file_problem = self.durable, problem
+        if was_durable:
+            self.file_lost_since = now
+        return was_durable
 
     def raise_epoch(self, epoch: int) -> None:
         """A higher epoch was taken, and is durable."""

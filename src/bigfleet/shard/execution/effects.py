@@ -143,6 +143,8 @@ class HoldOut(msgspec.Struct, frozen=True):
 
     held: Held
     commitment: Commitment
+    #: What the provider or the operator said.
+    said: str
 
 
 class Fenced(msgspec.Struct, frozen=True):

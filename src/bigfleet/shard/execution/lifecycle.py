@@ -167,12 +167,12 @@ class Lifecycle:
             effects.append(Fenced(machine_id, text, stop=machine_id in self._fenced))
             self._fenced.add(machine_id)
         elif problem is Problem.EXHAUSTED and commitment.step is Step.CREATE:
-            effects.append(HoldOut(Held.SHAPE, commitment))
+            effects.append(HoldOut(Held.SHAPE, commitment, text))
         elif problem in (Problem.EXHAUSTED, Problem.INVALID) and commitment.step is Step.CONFIGURE:
             # The need decides what a Configure carries: another machine would be refused with it too.
-            effects.append(HoldOut(Held.NEED, commitment))
+            effects.append(HoldOut(Held.NEED, commitment, text))
         elif problem is Problem.INVALID:
-            effects.append(HoldOut(Held.MACHINE, commitment))
+            effects.append(HoldOut(Held.MACHINE, commitment, text))
         return [
             *effects,
             *self._next_step.end(commitment, problem.value, text),
@@ -259,7 +259,7 @@ class Lifecycle:
         if commitment is None:
             return []
         answered = msgspec.structs.replace(commitment, request_id="")
-        return [HoldOut(held, answered), *self._next_step.end(answered, Outcome.BOOTSTRAP_ERROR, text)]
+        return [HoldOut(held, answered, text), *self._next_step.end(answered, Outcome.BOOTSTRAP_ERROR, text)]
 
     def reclaim_acked(self, instruction_id: str, now: float) -> list[Effect]:
         """The node is cordoned. From an operator that does not report empty nodes, no more is to be heard."""
@@ -353,8 +353,9 @@ class Lifecycle:
                     return [next_step.keep(msgspec.structs.replace(commitment, began=now))]
                 if taken < self._blob_seconds:
                     return []
-                late = next_step.end(commitment, Outcome.BOOTSTRAP_ERROR, "the operator did not answer in time")
-                return [HoldOut(Held.NEED, commitment), *late]
+                text = "the operator did not answer in time"
+                late = next_step.end(commitment, Outcome.BOOTSTRAP_ERROR, text)
+                return [HoldOut(Held.NEED, commitment, text), *late]
             case Awaited.EMPTY_NODE:
                 if now < commitment.deadline:
                     return settle if commitment.unsettled else []

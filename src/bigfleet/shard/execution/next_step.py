@@ -164,11 +164,11 @@ class NextStep:
 
     def give_up(self, commitment: Commitment, text: str) -> list[Effect]:
         """End the drain of a machine that would not empty. It is no candidate for a while (protocol rule 14)."""
-        return [HoldOut(Held.RECLAIM, commitment), *self.end(commitment, Outcome.GIVEN_UP, text)]
+        return [HoldOut(Held.RECLAIM, commitment, text), *self.end(commitment, Outcome.GIVEN_UP, text)]
 
     def time_out(self, commitment: Commitment, text: str) -> list[Effect]:
         """End a commitment that has taken too long. The machine's state is not touched (protocol rule 6)."""
-        return [HoldOut(Held.MACHINE, commitment), *self.end(commitment, Outcome.TIMEOUT, text)]
+        return [HoldOut(Held.MACHINE, commitment, text), *self.end(commitment, Outcome.TIMEOUT, text)]
 
     def _take_back(self, commitment: Commitment, machine: Machine) -> tuple[Commitment, list[Effect]]:
         """Withdraw what operators were asked that the machine's present state has overtaken (protocol rules 14, 15)."""
@@ -243,9 +243,9 @@ class NextStep:
         return self.end(commitment, Outcome.SUCCESS)
 
     def _fail(self, commitment: Commitment, text: str) -> list[Effect]:
-        held = [HoldOut(Held.MACHINE, commitment)]
+        held = [HoldOut(Held.MACHINE, commitment, text)]
         if commitment.step is Step.CREATING:
-            held.append(HoldOut(Held.CREATE, commitment))
+            held.append(HoldOut(Held.CREATE, commitment, text))
         return [*held, *self.end(commitment, Outcome.FAILED, text)]
 
 

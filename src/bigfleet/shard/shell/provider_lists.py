@@ -157,7 +157,7 @@ class ProviderLists:
         if not self.problem:
             _log.warning("provider_unreachable", provider=self._name, error=problem)
         self.problem = problem
-        self._core.provider_lost(self._name)
+        self._core.provider_lost(self._name, problem)
 
     def _succeed(self, now: float) -> None:
         if self.problem or self.listed_at is None:

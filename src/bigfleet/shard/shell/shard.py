@@ -147,6 +147,11 @@ class Shard:
         self._soon = asyncio.Event()
         self._stopping = asyncio.Event()
 
+    @property
+    def cycle_seconds(self) -> float:
+        """How long after a decision the next one comes if demand does not change."""
+        return self._times.cycle_interval
+
     async def run(self) -> None:
         """Work until `stop`. Then wait for calls on their way, and write down what is known."""
         async with asyncio.TaskGroup() as tasks:
@@ -292,10 +297,10 @@ class Shard:
         try:
             await self._write(machine_ids)
         except JournalError as error:
-            if self.core.file_tried(written=False):
+            if self.core.file_unwritten(str(error)):
                 _log.error("local_file_unwritable", error=str(error), advice="no action starts until it can be written")
             return
-        if self.core.file_tried(written=True):
+        if self.core.file_written():
             _log.info("local_file_writable")
         self.core.begin(machine_ids)
 

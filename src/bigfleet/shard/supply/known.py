@@ -79,6 +79,10 @@ class KnownMachines:
         self.name = name
         #: Whether the provider answered when it was last asked for a list.
         self.reachable = False
+        #: When the provider last answered a List; None while it has not since the shard started.
+        self.answered_at: float | None = None
+        #: Why the provider does not answer; empty where it does, or where nobody told.
+        self.problem = ""
         #: Whether the provider has been listed in full since the shard started.
         self.listed_whole = False
         self.machines: dict[str, Machine] = {}

@@ -101,7 +101,7 @@ class Supply:
         turn = _Turn(self._provider(provider), now, epoch)
         home, rows = turn.home, listing.machines
         known, known_before, new = home.machines, len(home.machines), 0
-        home.reachable = True
+        home.reachable, home.answered_at, home.problem = True, now, ""
         rivals: list[tuple[Machine, bool]] = []
         for machine_id, row in rows.items():
             before = known.get(machine_id)
@@ -209,9 +209,10 @@ class Supply:
         else:
             self._in_flight.discard(machine_id)
 
-    def provider_lost(self, provider: str) -> None:
+    def provider_lost(self, provider: str, problem: str = "") -> None:
         """The provider does not answer: its machines stay as last known, and none is acted on until it lists again."""
-        self._provider(provider).reachable = False
+        home = self._provider(provider)
+        home.reachable, home.problem = False, problem
 
     def provider_gone(self, provider: str) -> None:
         """The provider is unregistered and no call to it runs: its machines stay as last known, and no Get is made."""
@@ -273,6 +274,15 @@ class Supply:
         """Whether the provider answered when it was last asked for a list."""
         home = self._providers.get(provider)
         return home is not None and home.reachable
+
+    def silence(self, provider: str) -> tuple[float | None, str]:
+        """When the provider last answered a List, None for never; and why it does not answer now, if that is known."""
+        home = self._provider(provider)
+        return home.answered_at, home.problem
+
+    def misses_machines(self, provider: str) -> bool:
+        """Whether a full list lacked a machine, and no Get has yet told whether the machine is gone."""
+        return any(doubt.absent for doubt in self._provider(provider).doubts.values())
 
     def usable(self, machine_id: str) -> bool:
         """Whether the machine may be acted on: its provider answers, its price is known, it is no other shard's."""
