@@ -153,8 +153,8 @@ async def serving(config: Config) -> AsyncIterator[Served]:
         if not clients:
             _log.warning("no_provider", advice="name one with --provider name=host:port; until then nothing is bought")
         running = asyncio.create_task(shard.run())
-        watching = asyncio.create_task(_watch(shard, readiness))
-        stack.callback(watching.cancel)
+        for service in (_watch(shard, readiness), shard.compile_engine()):
+            stack.push_async_callback(_end, asyncio.create_task(service))
         try:
             yield Served(address, http.port, shard, running)
         finally:
@@ -208,6 +208,12 @@ async def _watch(shard: Shard, readiness: Readiness) -> None:
             readiness.meet("engine")
         core.metrics.engine_compiled.set(shard.compiler.walks is Walks.COMPILED)
         await asyncio.sleep(0.5)
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    """Cancel the task and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _end_hard() -> None:

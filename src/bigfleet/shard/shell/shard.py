@@ -160,7 +160,6 @@ class Shard:
                 *(gets.run() for gets in self.gets.values()),
                 *(calls.run() for calls in self.calls.values()),
                 self.streams.tick(),
-                self.compiler.run(self._between_decisions),
             ]
             running = [tasks.create_task(service) for service in services]
             self.pump()
@@ -268,6 +267,10 @@ class Shard:
             metrics.cycle_phase_duration.of("execute").observe(clock() - acted)
         metrics.cycle_duration.observe(clock() - started)
         self.decided.set()
+
+    async def compile_engine(self) -> None:
+        """Have the engine compiled, in processes and threads of the machine, and swap it in between two decisions."""
+        await self.compiler.run(self._between_decisions)
 
     async def _between_decisions(self, change: Callable[[], None]) -> None:
         async with self._deciding:
