@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bigfleet.engine.records import Action, Kind, Policy, Stamp
-from bigfleet.model.demand.need import NeedKey
+from bigfleet.model.demand.need import NeedKey, Rollup
 from bigfleet.model.demand.penalty_buckets import PenaltyBucket
 from bigfleet.model.machine import CapacityType as Type
 from bigfleet.model.machine import Host, Machine, MachineState
@@ -13,10 +13,12 @@ from bigfleet.shard.core.core import Core
 from bigfleet.shard.core.decisions import Decisions
 from bigfleet.shard.core.parts import Clocks, Settings
 from bigfleet.shard.demand.rollup_reader import MAX_NAMES, RollupReader
-from bigfleet.shard.demand.table import SILENT_SECONDS
+from bigfleet.shard.demand.table import SILENT_SECONDS, KeptCluster
+from bigfleet.shard.execution.commitment import Commitment
+from bigfleet.shard.execution.steps import Step
 from bigfleet.shard.orders import MakeCall
 from bigfleet.shard.persistence.kept import Batch, Kept, Values
-from bigfleet.shard.sessions.outputs import Opened, SessionEnded
+from bigfleet.shard.sessions.outputs import Opened, RolledUp, SessionEnded
 from bigfleet.shard.supply.stamps import MAX_BYTES, Binding, to_metadata
 from bigfleet.telemetry.metrics import ShardMetrics
 from bigfleet.wire.errors import WireError
@@ -157,3 +159,38 @@ def test_a_roll_up_that_names_too_many_kinds_of_resources_is_refused_whole() -> 
     )
     with pytest.raises(WireError, match=f"over {MAX_NAMES} kinds of resources"):
         RollupReader().read(capacity_pb2.ClusterCapacityNeeds(cluster_id="c", needs=rows))
+
+
+def test_law_7_excess_outlives_a_restart_though_its_cluster_reports_while_a_decision_is_made() -> None:
+    time = Time()
+    values = Values(excess_since={"prod": 900.0})
+    kept = Kept(
+        found=True, written=1000.0, wall=1000.0, commitments={}, machines={}, idle={}, ready={},
+        clusters={"prod": KeptCluster("prod", 0.0, False, False, ())}, values=values,
+    )  # fmt: skip
+    shard = core(time, kept)
+    shard.said([Opened("prod", frozenset(), False)])
+    shard.begin_update(time.now)
+    # The roll-up comes while the engine decides about a cluster that had not reported.
+    shard.said([RolledUp("prod", Rollup(cluster_id="prod", timestamp_unix_nanos=1, needs=()))])
+    shard.decided((), ())
+    assert shard.parts.rails.excess_since("prod") == 900
+    shard.begin_update(time.now)
+    shard.decided((), ())
+    assert shard.parts.rails.excess_since("prod") is None
+
+
+def test_law_7_a_commitment_waits_for_the_roll_up_of_its_cluster_after_a_restart() -> None:
+    time = Time()
+    stamp = Stamp(NeedKey("f", "", ()), 1, PenaltyBucket.ZERO, PenaltyBucket.ZERO, 1)
+    waiting = Commitment(
+        machine="m", provider="p", kind=Kind.PROVISION, step=Step.WAITING, began=999.0, cluster="prod", stamp=stamp
+    )
+    kept = Kept(
+        found=True, written=1000.0, wall=1000.0, commitments={"m": waiting}, machines={"m": ("p", machine(S.IDLE))},
+        idle={}, ready={}, clusters={"prod": KeptCluster("prod", 0.0, False, False, ())}, values=Values(),
+    )  # fmt: skip
+    shard = core(time, kept)
+    shard.begin_update(time.now)
+    shard.decided((), ["m"])
+    assert [each.machine for each in shard.parts.commitments] == ["m"]
