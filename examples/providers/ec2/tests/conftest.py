@@ -17,6 +17,7 @@ import pytest
 import yaml
 from bigfleet.providerkit import Job
 from moto.backends import get_backend
+from moto.ec2.models.instances import InstanceBackend
 from moto.server import ThreadedMotoServer
 
 from bigfleet_ec2.backend import EC2
@@ -120,6 +121,18 @@ async def eventually(holds: Callable[[], object]) -> None:
     """Wait for what happens in another process or task; the test's time-out is the bound."""
     while not holds():  # noqa: ASYNC110 - there is nothing to wait on but the clock
         await asyncio.sleep(0.02)
+
+
+def _once_a_token(self: Any, *arguments: Any, **options: Any) -> Any:
+    """RunInstances as AWS has it and moto has not: a client token that was used brings the same instance again."""
+    for reservation in self.reservations.values():
+        if options["client_token"] in {instance.client_token for instance in reservation.instances}:
+            return reservation
+    return _run_instances(self, *arguments, **options)
+
+
+_run_instances: Any = InstanceBackend.run_instances
+InstanceBackend.run_instances = _once_a_token  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session")

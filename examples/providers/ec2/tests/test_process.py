@@ -131,7 +131,7 @@ async def test_a_create_that_died_before_it_reached_the_cloud_ends_failed_and_bu
         await process.wait()
     monkeypatch.undo()
     async with serving(world, port) as (_, stub):
-        assert "no host is known" in (await until(stub, PLAIN, FAILED)).last_error
+        assert "describe finds no host" in (await until(stub, PLAIN, FAILED)).last_error
         await stub.Create(pb.CreateRequest(machine_id=PLAIN))
         await until(stub, PLAIN, pb.MACHINE_STATE_IDLE)
         assert len(world.instances()) == 1

@@ -54,8 +54,10 @@ class Core:
         self._reactions = Reactions(self.parts, clocks, metrics)
         self._polled = self._silence_written = clocks.now()
         self._idle_on_file = frozenset(kept.idle)
-        # Clusters of which the decision that is being made says nothing.
+        # Clusters with excess of which the decision that is being made says nothing.
         self._undecided: frozenset[str] = frozenset()
+        # Clusters that the decision knows commitments of, and whose first roll-up is still awaited.
+        self._awaited: frozenset[str] = frozenset()
         self._restore(kept, clocks.now())
 
     def _restore(self, kept: Kept, now: float) -> None:
@@ -344,8 +346,12 @@ class Core:
     def begin_update(self, now: float) -> EngineUpdate:
         """Begin what the engine is told before its next decision."""
         parts = self.parts
-        concerned = {*parts.rails.with_excess(), *(commitment.cluster for commitment in parts.commitments)}
-        self._undecided = frozenset(each for each in concerned if not parts.demand.is_decided_about(each))
+        self._undecided = frozenset(
+            cluster for cluster in parts.rails.with_excess() if not parts.demand.is_decided_about(cluster)
+        )
+        self._awaited = frozenset(
+            each.cluster for each in parts.commitments if parts.demand.awaits_first_report(each.cluster, now)
+        )
         return self.parts.engine_input.begin_update(now)
 
     def add_machines(self, update: EngineUpdate, most: int) -> bool:
@@ -364,14 +370,14 @@ class Core:
         """The engine has decided: these clusters have excess, and no need takes these machines any more.
 
         A decision says nothing of a cluster that was not live, or had not reported since the shard's start, when the
-        engine was told of it. Such a cluster keeps the excess that it had, and what is committed to it.
+        engine was told of it. Such a cluster keeps the excess that it had. What is committed to a cluster whose first
+        roll-up is awaited is kept as well.
         """
-        parts, undecided = self.parts, self._undecided
-        keeping = {cluster for cluster in parts.rails.with_excess() if cluster in undecided}
-        for cluster in parts.rails.excess({*excess, *keeping}, self.clocks.now()):
+        parts = self.parts
+        for cluster in parts.rails.excess({*excess, *self._undecided}, self.clocks.now()):
             parts.engine_input.touch_cluster(cluster)
         committed = {commitment.machine: commitment.cluster for commitment in parts.commitments}
-        unwanted = [machine for machine in dropped if committed.get(machine) not in undecided]
+        unwanted = [machine for machine in dropped if committed.get(machine) not in self._awaited]
         self._reactions.after_lifecycle(parts.lifecycle.released(unwanted))
 
     def left_short(self, short: Iterable[ShortNeed], *, early: bool) -> ShortfallReport:

@@ -331,6 +331,10 @@ class Demand:
         """Whether a decision says what the cluster has in excess: its demand is live, and it has reported."""
         return self.live(cluster_id) and self.reported(cluster_id)
 
+    def awaits_first_report(self, cluster_id: str, now: float) -> bool:
+        """Whether the shard has just started and the cluster has not reported yet: its operator needs a moment."""
+        return now - self._start < LIVE_SECONDS and not self.reported(cluster_id)
+
     def has_session(self, cluster_id: str) -> bool:
         """Whether the cluster's operator is connected."""
         cluster = self._clusters.get(cluster_id)
