@@ -127,6 +127,9 @@ def _once_a_token(self: Any, *arguments: Any, **options: Any) -> Any:
     """RunInstances as AWS has it and moto has not: a client token that was used brings the same instance again."""
     for reservation in self.reservations.values():
         if options["client_token"] in {instance.client_token for instance in reservation.instances}:
+            # moto gives every answer's instance its profile, and an instance takes one only once.
+            for instance in reservation.instances:
+                self.iam_instance_profile_associations.pop(instance.id, None)
             return reservation
     return _run_instances(self, *arguments, **options)
 
