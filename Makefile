@@ -49,7 +49,7 @@ demo: $(RUNTIME) ## watch a shard serve simulated clusters from a simulated clou
 	@BIGFLEET_DEMO_BEGAN=$(BEGAN) $(BIN)/bigfleet demo
 
 .PHONY: warm-up
-warm-up: $(STAMP) ## compile the decision engine into the user's cache (minutes once, a second after that)
+warm-up: $(STAMP) ## compile the decision engine into the user's cache (a minute once, a second after that)
 	$(call say,bigfleet warm-up)
 	@$(BIN)/bigfleet warm-up
 

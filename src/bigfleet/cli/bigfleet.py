@@ -62,11 +62,13 @@ def warm_up() -> None:
     below XDG_CACHE_HOME or ~/.cache.
     """
     # The engine takes longer to import than most other commands run.
-    from bigfleet.engine.compiled import ensure  # noqa: PLC0415
+    from bigfleet.engine.compiled import ensure, kept  # noqa: PLC0415
 
+    if not kept.is_allowed():
+        raise InputError("NUMBA_DISABLE_JIT is set, which keeps the decision engine interpreted; unset it")
     try:
         place = ensure.ensure()
-    except ensure.BuildError as error:
+    except (OSError, ensure.BuildError) as error:
         raise InputError(f"the decision engine could not be compiled: {error}") from None
     if place.problem:
         raise InputError(f"what was compiled cannot be kept: {place.problem}")

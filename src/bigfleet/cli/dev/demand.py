@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Annotated
 
@@ -133,32 +133,39 @@ async def _follow(world: RequestWorld, paths: list[Path], changes: Changes, say:
         _tell_rows(world, len(requests), say)
 
 
+Short = dict[Hashable, list[str]]
+"""What is short, and the lines that say so."""
+
+
 async def _tell_short(cluster: Cluster, target: Target, say: Say) -> None:
     """Say why rows are short, when that changes."""
-    told: list[str] = []
+    told: Short = {}
     while True:
         await asyncio.sleep(_SHORT_SECONDS)
-        lines = await _why_short(cluster, target) if cluster.connected and cluster.short else []
+        lines = await _why_short(cluster, target) if cluster.connected and cluster.short else {}
         if not lines and told and cluster.connected:
             say("nothing is short any more")
-        for line in lines if lines != told else ():
+        # The words say for how long it has been so: what is compared is what is so.
+        news = lines.keys() != told.keys()
+        for line in (line for each in lines.values() for line in each) if news else ():
             say(line)
         told = lines
 
 
-async def _why_short(cluster: Cluster, target: Target) -> list[str]:
+async def _why_short(cluster: Cluster, target: Target) -> Short:
     """Two lines for each row that the shard's last decision left short."""
     try:
         answer = await inspect_needs(target, cluster.id, 0, unmet=True)
     except (InputError, DialError):
         # An operator's certificate may not ask this; a shard that is down is told of elsewhere.
         rows = count(cluster.short, "row")
-        return [f"short: {rows}; bigfleetctl needs --cluster {cluster.id} --unmet says why"]
-    lines = []
+        return {rows: [f"short: {rows}; bigfleetctl needs --cluster {cluster.id} --unmet says why"]}
+    lines: Short = {}
     for each in answer.needs:
         explanation = explain(each, answer.header)
         lacking = f"{each.missing_units} of {asks(each.need)}" if each.need.unit else asks(each.need)
-        lines += [plain(f"short: {lacking}. {explanation.why}"), plain(f"short: next: {explanation.next}")]
+        so = (each.need.key, each.missing_units, each.view.cause)
+        lines[so] = [plain(f"short: {lacking}. {explanation.why}"), plain(f"short: next: {explanation.next}")]
     return lines
 
 

@@ -48,7 +48,12 @@ class EngineCompiler:
         if not kept.is_allowed():
             self.walks = Walks.SWITCHED_OFF
             return
-        place = await asyncio.to_thread(ensure.place)
+        try:
+            place = await asyncio.to_thread(ensure.place)
+        except OSError as error:
+            self.walks = Walks.FAILED
+            _log.error("engine_not_compiled", error=str(error), advice="decisions go on, slower; mend it and restart")
+            return
         if place.problem:
             _log.warning("engine_cache_unwritable", error=place.problem, advice="it is compiled anew at every start")
         if not await asyncio.to_thread(place.is_there):
