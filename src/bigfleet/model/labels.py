@@ -1,4 +1,7 @@
-"""The labels of a node that requirements look at: the provider's own, and those made from a machine's fields."""
+"""The labels of a node that requirements look at: the provider's own, and those made from a machine's fields.
+
+Engine section 2 says which and how they match.
+"""
 
 from collections.abc import Mapping
 

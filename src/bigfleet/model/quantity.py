@@ -1,5 +1,7 @@
 """Kubernetes quantities (`250m`, `1.5Gi`, `12e6`) as exact integers, read and written as apimachinery does.
 
+Engine section 1 needs them exact.
+
 There are a few exceptions. Absurd sizes are refused (over 128 characters, an exponent past 100, a value above 10**100),
 and so are numbers with no digit (`.`, `m`). A quantity is always written in its canonical form (Go may echo `+1`), with
 the suffix E however large it is (Go writes 1000E as `1`), and in decimal where a binary sum is past 2**63 - 1.

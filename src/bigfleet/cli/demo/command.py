@@ -48,8 +48,6 @@ _WELCOME = (
 )
 _HELD = "The shard and the cloud stay up until Ctrl-C. In another terminal, as another cluster:"
 _PLAY_ON = "Play on yourself, each line in a terminal of its own; docs/playground.md goes further, with its own shard:"
-    "Play on yourself, each line in a terminal of its own; docs/playground.md goes further, with a shard of its own:"
-)
 _LOOK_SECONDS = 0.5
 
 

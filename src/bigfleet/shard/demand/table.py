@@ -1,8 +1,8 @@
 """What every cluster asks for, and how far that counts. Events in, effects out; no I/O and no clock of its own.
 
 A cluster's demand is the last roll-up that was accepted. This table decides which roll-up that is, when demand stops
-being live (protocol rule 11), how long a cluster has been away (12) and which nodes must be left alone (13). It is the
-one owner of when and in which order rows were first seen (19).
+being live, how long a cluster has been away and which nodes must be left alone (protocol rules 11, 12 and 13). It is
+the one owner of when and in which order rows were first seen (protocol rule 19).
 
 *Late roll-ups.* A stream keeps its order, so the roll-up that comes last is the newest. A roll-up is set aside as
 overtaken only if it is stamped earlier than one that came before it in the same session, and came within `LATE_SECONDS`

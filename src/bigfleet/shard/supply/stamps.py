@@ -1,5 +1,7 @@
 """What a binding was made for, as the `shard_metadata` that Configure stores and every provider echoes byte for byte.
 
+A stamp also says whose a machine is (protocol rule 25).
+
 Four short texts that a person can read, most of them the same for all machines of a need:
 
     bigfleet.lucy.sh/stamp    1                                              the version of this form
